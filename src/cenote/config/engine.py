@@ -1,0 +1,73 @@
+"""How the engine is to run: frozen, resolved once, never written to afterwards.
+
+CLI flags of `serve`, `embed`, `bench`… and the keywords of `LLM` are made from these fields: the
+metadata's `help` is the flag's help. It knows nothing of what the model is (see `config.model`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from cenote.errors import InvalidRequest
+
+DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+KernelChoice = Literal["auto", "native", "torch"]
+
+DEFAULT_MODEL = "minilm"
+
+
+def _flag(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineConfig:
+    """Every setting of one engine. `0` or None means: chosen for the model and the machine."""
+
+    model: str = _flag(DEFAULT_MODEL, "A folder, a hub id or a built-in name (minilm).")
+    revision: str | None = _flag(None, "Branch, tag or commit of a hub model.")
+    dtype: DTypeName = _flag("auto", "Number format of the weights; auto asks the processor.")
+    device: str = _flag("auto", "cpu, cuda, cuda:1, or auto.")
+    quantization: Literal["none", "int8"] = _flag("none", "int8: quantised linear layers (CPU).")
+    kernels: KernelChoice = _flag("auto", "native: our CPU kernels; torch: plain torch.")
+    threads: int = _flag(0, "CPU threads of the engine; 0: one for each core.")
+    max_model_len: int | None = _flag(None, "Longest prompt in tokens; default: the model's own.")
+    max_num_batched_tokens: int = _flag(0, "Token budget of one step; 0: chosen for the machine.")
+    max_num_seqs: int = _flag(256, "Most prompts in one step.")
+    max_waiting_tokens: int = _flag(2_000_000, "Queue bound in tokens; beyond it requests get 429.")
+    max_waiting_requests: int = _flag(20_000, "Queue bound in prompts; beyond it requests get 429.")
+    query_cache_bytes: int = _flag(64 << 20, "Late interaction: memory for reusable queries; 0: off.")
+    kv_cache_bytes: int = _flag(0, "Causal models: memory for keys and values; 0: chosen.")
+    block_size: int = _flag(16, "Causal models: tokens in one KV block.")
+    enable_prefix_caching: bool = _flag(True, "Causal models: reuse the blocks of equal prefixes.")
+    enable_chunked_prefill: bool = _flag(True, "Causal models: split prompts over steps.")
+    pooling: str | None = _flag(None, "Pooling method in place of the model's: cls, mean, max, last…")
+    normalize: bool | None = _flag(None, "Normalise embeddings in place of what the model says.")
+    allow_any_dimensions: bool = _flag(False, "Allow dimensions on models not known as matryoshka.")
+    score_template: str | None = _flag(None, "File with a Jinja template for rerank prompts.")
+    adapters: tuple[str, ...] = _flag((), "LoRA adapters as name=folder.")
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("threads", 0),
+            ("max_num_batched_tokens", 0),
+            ("max_num_seqs", 1),
+            ("max_waiting_tokens", 1),
+            ("max_waiting_requests", 1),
+            ("query_cache_bytes", 0),
+            ("kv_cache_bytes", 0),
+            ("block_size", 1),
+        ):
+            value = getattr(self, name)
+            if value < least:
+                raise InvalidRequest(f"{name} must be at least {least}, not {value}.", param=name)
+        if self.max_model_len is not None and self.max_model_len < 1:
+            raise InvalidRequest(
+                f"max_model_len must be at least 1, not {self.max_model_len}.",
+                param="max_model_len",
+            )
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))

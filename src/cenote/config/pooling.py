@@ -1,0 +1,69 @@
+"""A model's pooling metadata in one normalised form, from the files of every generation.
+
+Sentence-transformers (`modules.json` and what it names, `config_sentence_transformers.json`,
+`sentence_bert_config.json`), Stanford ColBERT (`artifact.metadata`), PyLate and Jina. Unknown
+pooling is refused, never guessed. It knows no weights and no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+PoolingMode = Literal["cls", "mean", "max", "mean_sqrt_len", "weightedmean", "last"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseConfig:
+    """One Dense module of a sentence-transformers model; weights lie in `folder` (relative)."""
+
+    folder: str
+    in_features: int
+    out_features: int
+    bias: bool
+    activation: str  # an activation of layers.activation: identity, tanh, gelu_erf, relu, silu…
+
+
+@dataclass(frozen=True, slots=True)
+class ColbertConfig:
+    """How a late-interaction model wants its two sides encoded.
+
+    Markers are put after the first special token. Expansion pads queries with the mask token to
+    `query_length`. `skiplist` words give the token ids whose document rows are dropped.
+    """
+
+    dim: int
+    query_marker: str = "[unused0]"
+    document_marker: str = "[unused1]"
+    query_length: int = 32
+    document_length: int = 180
+    do_query_expansion: bool = True
+    attend_to_expansion_tokens: bool = False
+    skiplist: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolerConfig:
+    """Everything after the hidden states, and the prompts before them.
+
+    `modes` are concatenated in order. `activation` is a cross-encoder's own (None: sigmoid for one
+    label, softmax for more). `matryoshka` is the sizes the model declares; empty: none declared.
+    """
+
+    modes: tuple[PoolingMode, ...] = ("mean",)
+    include_prompt: bool = True
+    dense: tuple[DenseConfig, ...] = ()
+    normalize: bool = True
+    similarity: Similarity = "cosine"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    max_seq_length: int | None = None
+    do_lower_case: bool = False
+    activation: str | None = None
+    matryoshka: tuple[int, ...] = ()
+    is_matryoshka: bool = False
+    colbert: ColbertConfig | None = None
+    # True where the folder had sentence-transformers metadata; False: documented defaults are used.
+    declared: bool = False

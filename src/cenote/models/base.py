@@ -1,0 +1,56 @@
+"""The contract of every model: packed ids in, hidden states out, and a declarative weight list.
+
+A model knows nothing of pooling, requests or the machine. Its head, if it has one, is a function on
+rows of hidden states; which rows, and what is done with the result, is the pooler's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from cenote.config.model import ModelConfig
+from cenote.layers.packed import PackedBatch
+from cenote.loader.rules import Rule
+
+PoolingDefault = Literal["cls", "mean", "last"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the rest of the engine must know of an architecture.
+
+    `causal` decides whether any KV code is built and drops all token-level tasks. `head` says which
+    of the two head functions the class has. `classify_pooling` is which row(s) of a sequence its
+    classifier reads.
+    """
+
+    causal: bool = False
+    head: Literal["classify", "token_classify", "vocab"] | None = None
+    default_pooling: PoolingDefault = "mean"
+    classify_pooling: PoolingDefault = "cls"
+
+
+class PoolingModel(nn.Module):
+    """Base of all models. Parameters are made on the meta device and filled by the loader."""
+
+    info: ClassVar[ModelInfo] = ModelInfo()
+    weight_rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Hidden states `[T, hidden]`, float32."""
+        raise NotImplementedError
+
+    def classify(self, rows: Tensor) -> Tensor:
+        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`; only with a classifier head."""
+        raise NotImplementedError
+
+    def vocab_logits(self, rows: Tensor) -> Tensor:
+        """Logits `[n, vocab]` of rows `[n, hidden]`; only with a (masked) language-model head."""
+        raise NotImplementedError

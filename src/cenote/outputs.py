@@ -1,0 +1,115 @@
+"""What a caller gets: one result type for each task, the same for one input and for many.
+
+NumPy arrays in, NumPy arrays out; it knows nothing of HTTP, torch or the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A text's vector `[dim]` float32; `truncated` says whether tokens were cut from the prompt."""
+
+    embedding: NDArray[np.float32]
+    prompt_tokens: int
+    truncated: bool = False
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEmbeddings:
+    """A text's token vectors `[rows, dim]` float32.
+
+    `positions[i]` is the prompt position of row i (rows may be left out by a skip list) and
+    `token_ids` the whole prompt.
+    """
+
+    embeddings: NDArray[np.float32]
+    positions: NDArray[np.int32]
+    token_ids: list[int]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SparseEmbedding:
+    """A text's sparse vector: vocabulary ids and weights, heaviest first, no zeros."""
+
+    token_ids: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """A text's class scores `[labels]` float32: probabilities, or logits if asked for.
+
+    `label` is the name of the highest score, or None where the model has no names.
+    """
+
+    probs: NDArray[np.float32]
+    label: str | None
+    labels: tuple[str, ...]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClassification:
+    """Class scores of each token `[tokens, labels]`, with the tokens' character offsets.
+
+    `offsets[i]` is (start, end) in the text; (0, 0) for special tokens.
+    """
+
+    probs: NDArray[np.float32]
+    labels: tuple[str, ...]
+    token_ids: list[int]
+    offsets: list[tuple[int, int]]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMatch:
+    """Why a document ranked: a query token, the document token it matched best, their similarity."""
+
+    query_token: str
+    query_offset: tuple[int, int]
+    document_token: str
+    document_offset: tuple[int, int]
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One pair's score; `matches` only from late interaction, and only on request."""
+
+    score: float
+    prompt_tokens: int
+    truncated: bool = False
+    matches: list[TokenMatch] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDocument:
+    """One document of a rerank: its index in the request, its text, and its score."""
+
+    index: int
+    document: str
+    relevance_score: float
+    truncated: bool = False
+    matches: list[TokenMatch] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A rerank's documents, best first, and the tokens that ran (the query counted once)."""
+
+    results: list[RankedDocument] = field(default_factory=list)
+    prompt_tokens: int = 0

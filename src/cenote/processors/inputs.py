@@ -1,0 +1,106 @@
+"""What a processor is asked for, already checked for type by whoever called it (schema or `LLM`).
+
+Values are checked by the processors, so that online and offline refuse the same things in the same
+words. It knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cenote.params import InputType, PoolingParams, Task, TruncationSide
+
+# A text, or a prompt of token ids.
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptOptions:
+    """The fields that every request has. See docs/api.md for what each means.
+
+    `truncate_prompt_tokens`: None refuses a prompt over the limit, -1 cuts to the model's limit, n
+    keeps n tokens. `pooling_params` is the caller's own (offline API); the processor clones it.
+    """
+
+    truncate_prompt_tokens: int | None = None
+    truncation_side: TruncationSide | None = None
+    add_special_tokens: bool = True
+    use_activation: bool | None = None
+    priority: int = 0
+    request_id: str | None = None
+    adapter: str | None = None
+    prompt: str | None = None
+    prompt_name: str | None = None
+    input_type: str | None = None
+    cache_salt: str | None = None
+    mm_processor_kwargs: Mapping[str, Any] | None = None
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    pooling_params: PoolingParams | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EmbedInput:
+    """One vector for each prompt; `dimensions` cuts it (matryoshka), then normalises again."""
+
+    prompts: Sequence[Prompt]
+    dimensions: int | None = None
+    options: PromptOptions = PromptOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifyInput:
+    """Class scores for each prompt."""
+
+    prompts: Sequence[Prompt]
+    options: PromptOptions = PromptOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PoolingInput:
+    """Any task by name; None is the model's default task."""
+
+    prompts: Sequence[Prompt]
+    task: Task | None = None
+    dimensions: int | None = None
+    options: PromptOptions = PromptOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreInput:
+    """Scores of pairs: 1:1, 1:N or N:N. Token limits cut one side's text before pairing."""
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    max_tokens_per_query: int = 0
+    max_tokens_per_doc: int = 0
+    instruction: str | None = None
+    explain: bool = False
+    options: PromptOptions = PromptOptions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RerankInput:
+    """One query against documents, best first; `top_n` None or 0 keeps all."""
+
+    query: str
+    documents: Sequence[str]
+    top_n: int | None = None
+    max_tokens_per_query: int = 0
+    max_tokens_per_doc: int = 0
+    instruction: str | None = None
+    explain: bool = False
+    options: PromptOptions = PromptOptions()
+
+
+__all__ = [
+    "ClassifyInput",
+    "EmbedInput",
+    "InputType",
+    "PoolingInput",
+    "Prompt",
+    "PromptOptions",
+    "RerankInput",
+    "ScoreInput",
+]

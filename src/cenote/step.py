@@ -1,0 +1,68 @@
+"""One engine step: what the scheduler asks the runner for, and what the runner gives back.
+
+Room 0, so that the scheduler (which knows no torch) and the runner (which knows no scheduler) can
+share the words. It knows nothing of text, HTTP or processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cenote.errors import CenoteError
+from cenote.params import PoolingParams
+
+
+@dataclass(slots=True)
+class ScheduledRequest:
+    """The part `[start, start + num_tokens)` of one prompt that runs in this step.
+
+    Bidirectional models always run whole prompts. `block_ids` are the prompt's KV blocks, for
+    causal models only.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    params: PoolingParams
+    start: int
+    num_tokens: int
+    adapter: str | None = None
+    block_ids: list[int] | None = None
+
+    @property
+    def is_last_chunk(self) -> bool:
+        """Whether the prompt is complete after this step."""
+        return self.start + self.num_tokens == len(self.token_ids)
+
+
+@dataclass(slots=True)
+class ScheduledStep:
+    """All that one step runs, and what ended since the step before.
+
+    `finished_ids` are finished, failed or aborted for good; `preempted_ids` went back to waiting
+    and will be scheduled again. The runner is told of the two apart, in this order.
+    """
+
+    requests: list[ScheduledRequest]
+    finished_ids: set[str] = field(default_factory=set)
+    preempted_ids: set[str] = field(default_factory=set)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(request.num_tokens for request in self.requests)
+
+
+@dataclass(slots=True)
+class PooledResult:
+    """One finished prompt's result on the host: float32 data, or the error it failed with.
+
+    `indices`: int32 positions of kept rows (token tasks) or vocabulary ids (sparse vectors).
+    """
+
+    request_id: str
+    data: NDArray[Any] | None = None
+    indices: NDArray[np.int32] | None = None
+    error: CenoteError | None = None
