@@ -111,3 +111,184 @@ def mlp(
     gated=1: act(first half of up) * second half; gated=2: first half * act(second half). Then `up`
     must be packed with halves=True. Both weights must be packed for the same level and kind.
     """
+
+# --- varlen kernels: one call for the whole pack ---------------------------------------------------
+#
+# `cu_seqlens` is int32 [sequences + 1]; ids and positions are int32; strides are in elements, from
+# one token's row to the next. A 0 for an optional address means "not given". What a sequence gets
+# doesn't depend, bit for bit, on what else is in the pack or on the number of threads.
+
+def attention(
+    q: int,
+    k: int,
+    v: int,
+    out: int,
+    dtype: int,
+    q_stride: int,
+    k_stride: int,
+    v_stride: int,
+    out_stride: int,
+    cu_seqlens: int,
+    sequences: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    scale: float,
+    *,
+    cu_seqlens_k: int = 0,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: int = 0,
+    bias: int = 0,
+    bias_size: int = 0,
+    key_mask: int = 0,
+) -> None:
+    """softmax(scale · q·kᵀ + …)·v per sequence and head, softmax in float32.
+
+    Head h of a token starts at column h · head_dim of its row, so q, k and v may be slices of one
+    fused projection, and `out` may be q. Query head h reads key head h / (heads / kv_heads).
+    head_dim: a multiple of 8 up to 256. `cu_seqlens_k`: keys of their own (same as the queries' if
+    0); query i of n stands at position keys - n + i. Visible are the keys within `window_left`
+    before and `window_right` after that position (-1: no limit), none after it if `causal`, and
+    none whose byte in `key_mask` (uint8 per packed key) is 0; a row that sees nothing is 0.
+    Logits: softcap · tanh(x / softcap) first, then + bias[h, i, j] (float32 [heads, bias_size,
+    bias_size], positions within the sequence), then - alibi_slopes[h] · |i - j|.
+    """
+
+def layer_norm(
+    x: int,
+    x_dtype: int,
+    rows: int,
+    columns: int,
+    weight: int,
+    bias: int,
+    eps: float,
+    *,
+    residual: int = 0,
+    sum_out: int = 0,
+    out_f32: int = 0,
+    out_bf16: int = 0,
+) -> None:
+    """LayerNorm of x + residual (float32). The sum (to `sum_out`) and the result in either or both
+    dtypes; every output may be x or the residual itself if its dtype is the same. weight and bias
+    (float32) may be 0."""
+
+def rms_norm(
+    x: int,
+    x_dtype: int,
+    rows: int,
+    columns: int,
+    weight: int,
+    eps: float,
+    *,
+    residual: int = 0,
+    sum_out: int = 0,
+    out_f32: int = 0,
+    out_bf16: int = 0,
+) -> None: ...
+def head_norm(
+    kind: str,
+    x: int,
+    dtype: int,
+    row_stride: int,
+    rows: int,
+    heads: int,
+    head_dim: int,
+    weight: int,
+    bias: int,
+    eps: float,
+) -> None:
+    """Norms every head's slice of every row in place (kind: layer or rms; weight [head_dim])."""
+
+def embedding(
+    ids: int,
+    tokens: int,
+    hidden: int,
+    dtype: int,
+    words: int,
+    vocab_size: int,
+    *,
+    position_table: int = 0,
+    max_positions: int = 0,
+    positions: int = 0,
+    type_table: int = 0,
+    type_count: int = 0,
+    types: int = 0,
+    scale: float = 1.0,
+    norm: str = "none",
+    norm_weight: int = 0,
+    norm_bias: int = 0,
+    eps: float = 0.0,
+    out_f32: int = 0,
+    out_bf16: int = 0,
+) -> None:
+    """norm(scale · words[id] + position_table[position] + type_table[type]), tables of `dtype`.
+
+    norm: none, layer or rms. `types` 0 with a type table: type 0 throughout. An index outside its
+    table raises IndexError.
+    """
+
+def rotary(
+    x: int,
+    dtype: int,
+    row_stride: int,
+    tokens: int,
+    heads: int,
+    head_dim: int,
+    rotary_dim: int,
+    cos: int,
+    sin: int,
+    max_positions: int,
+    positions: int,
+    interleaved: bool = False,
+) -> None:
+    """Rotates the first rotary_dim columns of each head in place; q and k heads that lie side by
+    side are one call. cos, sin: float32 [max_positions, rotary_dim / 2]. Pairs are (i, i +
+    rotary_dim / 2), or (2i, 2i + 1) if interleaved."""
+
+def pool(
+    method: str,
+    x: int,
+    dtype: int,
+    row_stride: int,
+    hidden: int,
+    cu_seqlens: int,
+    sequences: int,
+    out: int,
+    *,
+    skip: int = 0,
+    normalize: bool = False,
+) -> None:
+    """cls, last, mean, max, mean_sqrt_len or weighted_mean → float32 [sequences, hidden].
+
+    `skip` (int32 per sequence) leaves out leading tokens (a prompt), except for cls and last;
+    weighted_mean's weights are positions from 1 in the whole sequence. Nothing to pool gives 0.
+    """
+
+def l2_normalize(x: int, out: int, rows: int, columns: int) -> None:
+    """x / max(‖x‖, 1e-12) per float32 row; may be in place."""
+
+def maxsim(
+    queries: int,
+    cu_queries: int,
+    query_count: int,
+    documents: int,
+    cu_documents: int,
+    ranges: int,
+    dim: int,
+    dtype: int,
+    scores: int,
+    *,
+    best_row: int = 0,
+    best_score: int = 0,
+) -> None:
+    """Σ over query tokens of the largest dot product with a document's token, in float32.
+
+    Query i is compared with the documents ranges[i, 0] … ranges[i, 1] - 1 (int32 [query_count, 2]);
+    `scores` holds the results query by query. With `best_row` (int32, the row within the document)
+    and `best_score` (float32), also the best match of every query token: for each (query, document)
+    in the order of `scores`, one entry per query token. dim: even for BF16. An empty document
+    scores 0 (best_row -1).
+    """
