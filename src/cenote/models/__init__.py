@@ -1,1 +1,1 @@
-
+"""One file for each model family: token ids in, hidden states out. Models know no pooling."""

@@ -1,1 +1,1 @@
-
+"""Runs the engine's steps on a model: packing, the forward pass, pooling."""

@@ -1,1 +1,1 @@
-
+"""The HTTP side: routes, schemas, errors. Nothing below knows HTTP."""

@@ -1,1 +1,1 @@
-
+"""The three ways to score a query against documents: one file each."""
