@@ -5,6 +5,7 @@ It knows no text and no HTTP. Futures are thread-safe; the server awaits them, `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -25,6 +26,13 @@ class EngineClient(Protocol):
     @property
     def stats(self) -> StepStats:
         """The record of the latest step, with running and waiting counts."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the engine was started again after its death."""
+
+    def on_step(self, listener: Callable[[StepStats], None]) -> None:
+        """Calls `listener` with every step's record, from the client's own thread."""
 
     def submit(self, requests: list[EngineRequest]) -> Future[list[EngineOutput]]:
         """Runs requests that belong together; outputs come in the same order.

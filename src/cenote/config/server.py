@@ -1,0 +1,81 @@
+"""How the HTTP server is to run: frozen, resolved once. It knows nothing of models or engines.
+
+CLI flags of `serve` are made from these fields: the metadata's `help` is the flag's help.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from cenote.errors import InvalidRequest
+
+API_KEY_VARIABLE = "CENOTE_API_KEY"
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _flag(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerConfig:
+    """Every setting of one server. `0` or None means: no limit, or chosen for the machine.
+
+    Raises `InvalidRequest` that names the field, the value and the limit.
+    """
+
+    host: str = _flag("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    port: int = _flag(8000, "Port to listen on; 0 takes a free one and logs it.")
+    uds: str | None = _flag(None, "Unix socket to listen on, in place of host and port.")
+    api_key: tuple[str, ...] = _flag(
+        (), f"Key that every route but /health asks for; several allowed; or {API_KEY_VARIABLE}."
+    )
+    served_model_name: tuple[str, ...] = _flag(
+        (), "Names that requests may use for the model; the first is reported. Default: its own."
+    )
+    max_body_bytes: int = _flag(32 << 20, "Largest request body; beyond it requests get 413.")
+    max_items_per_request: int = _flag(4096, "Most prompts or documents in one request (413).")
+    enable_admin: bool = _flag(False, "Serve /reload_weights and the /reset_… routes.")
+    request_timeout: float = _flag(0.0, "Seconds until a request is given up with 504; 0: never.")
+    drain_timeout: float = _flag(30.0, "Seconds that running requests get after SIGTERM.")
+    tokenizer_threads: int = _flag(0, "Threads for tokenising and encoding; 0: chosen.")
+    cors_origins: tuple[str, ...] = _flag((), "Origins whose pages may call the server; * for all.")
+    root_path: str = _flag("", "Path prefix that a proxy in front strips.")
+    log_level: LogLevel = _flag("info", "debug, info, warning or error.")
+    access_log: bool = _flag(False, "Log a line for every request.")
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("port", 0),
+            ("max_body_bytes", 1),
+            ("max_items_per_request", 1),
+            ("request_timeout", 0),
+            ("drain_timeout", 0),
+            ("tokenizer_threads", 0),
+        ):
+            value = getattr(self, name)
+            if value < least:
+                raise InvalidRequest(f"{name} must be at least {least}, not {value}.", param=name)
+        if self.port > 65535:
+            raise InvalidRequest(f"port must be at most 65535, not {self.port}.", param="port")
+        if "" in self.api_key:
+            raise InvalidRequest("api_key must not be an empty string.", param="api_key")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in fields(cls))
+
+    def with_environment(self, environ: Mapping[str, str] = os.environ) -> ServerConfig:
+        """A copy whose keys come from CENOTE_API_KEY (several with commas) if none were given."""
+        given = environ.get(API_KEY_VARIABLE, "")
+        keys = tuple(key.strip() for key in given.split(",") if key.strip())
+        return replace(self, api_key=keys) if keys and not self.api_key else self
+
+    @property
+    def threads(self) -> int:
+        """Threads of the tokeniser pool: as asked for, else by the number of cores."""
+        return self.tokenizer_threads or min(8, max(2, (os.cpu_count() or 2) // 2))
