@@ -1,0 +1,98 @@
+"""One prompt's run through the engine, and who waits for it.
+
+    waiting → running → finished | aborted | failed
+       ↑ ←── preempted ──┘
+
+It knows no scheduling order, no tensors and no processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import msgspec
+
+from cenote.engine.messages import EngineRequest
+from cenote.params import LateInteractionParams, PoolingParams
+
+
+class RequestState(Enum):
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+    ABORTED = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """Requests that came together. Once one has begun, all run on the same weights."""
+
+    begun: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """Whoever asked for a run: one request id of one submission, and since when (seconds)."""
+
+    request_id: str
+    since: float
+    submission: Submission
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A run. Identical inputs that wait at the same time share one, so it may have many waiters.
+
+    `request_id` is the first waiter's and names the run in the runner even after that waiter has
+    gone. `rank` is its place among the waiting: the smallest runs first.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    params: PoolingParams
+    rank: float
+    waiters: dict[str, Waiter]
+    adapter: str | None = None
+    share_key: bytes | None = None
+    state: RequestState = RequestState.WAITING
+    num_computed_tokens: int = 0
+    started: float = 0.0
+    queue_entry: int = field(default=-1)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_left(self) -> int:
+        """Tokens that have not run yet."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def late_interaction(self) -> LateInteractionParams | None:
+        return self.params.late_interaction
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any of its waiters' submissions has begun."""
+        return any(waiter.submission.begun for waiter in self.waiters.values())
+
+    @property
+    def submissions(self) -> Iterable[Submission]:
+        return (waiter.submission for waiter in self.waiters.values())
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def share_key(request: EngineRequest) -> bytes | None:
+    """Equal for requests that would get the same result; None for those that never share.
+
+    Late-interaction prompts never share: each has its own part in its score group.
+    """
+    if request.params.late_interaction is not None:
+        return None
+    return _encoder.encode((request.prompt, request.params, request.adapter))
