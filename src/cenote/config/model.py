@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cenote.config import activations, architectures, fields, labels, limits
+from cenote.config.engine import EngineConfig
+from cenote.config.files import read_object
+from cenote.config.metadata import load_pooler_config
 from cenote.config.pooling import PoolerConfig
+from cenote.config.sentence_transformers import transformer_folder
+from cenote.errors import ModelLoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,8 @@ class ModelConfig:
     """One model folder. Family-specific values stay in `hf` (the raw config.json).
 
     `max_model_len` is the longest prompt including special tokens: the tokenizer's, the positions'
-    and sentence-transformers' limits taken together.
+    and sentence-transformers' limits taken together. `subfolder` is where config.json, weights and
+    tokenizer lie in `path`; only early sentence-transformers models have one.
     """
 
     path: Path
@@ -42,3 +49,59 @@ class ModelConfig:
     problem_type: str | None = None
     pooler: PoolerConfig = field(default_factory=PoolerConfig)
     hf: Mapping[str, Any] = field(default_factory=dict)
+    subfolder: str = ""
+
+    @property
+    def transformer_path(self) -> Path:
+        """The folder of config.json, weights and tokenizer."""
+        return self.path / self.subfolder
+
+
+def load_model_config(
+    folder: Path, *, name: str, revision: str, engine: EngineConfig
+) -> ModelConfig:
+    """Reads a model folder. Raises `ModelLoadError` that names the file or field at fault.
+
+    A `config.json` without `architectures` gets the plain encoder of its model_type. Whether the
+    architecture can be served is not checked here.
+    """
+    inner = transformer_folder(folder)
+    hf = read_object(inner / "config.json")
+    if not hf:
+        raise ModelLoadError(f"{inner} has no config.json, so it is not a model folder.")
+    part = fields.text_part(hf)
+    model_type = str(part.get("model_type") or hf.get("model_type") or "")
+    architecture = architectures.name_of(hf, model_type)
+    hidden_size = fields.positive_int(part, fields.HIDDEN_SIZE)
+    num_heads = fields.positive_int(part, fields.NUM_HEADS)
+    names = labels.labels(hf, architecture)
+    positions = limits.position_limit(part, model_type)
+    pooler = load_pooler_config(folder, hf, engine)
+    return ModelConfig(
+        path=folder,
+        name=name,
+        revision=revision,
+        architecture=architecture,
+        model_type=model_type,
+        vocab_size=fields.positive_int(part, ("vocab_size",)),
+        hidden_size=hidden_size,
+        num_layers=fields.positive_int(part, fields.NUM_LAYERS),
+        num_heads=num_heads,
+        num_kv_heads=fields.positive_int(part, ("num_key_value_heads", "num_kv_heads"), num_heads),
+        head_dim=fields.positive_int(part, ("head_dim", "d_kv"), max(hidden_size // num_heads, 1)),
+        intermediate_size=fields.positive_int(part, fields.INTERMEDIATE_SIZE, 4 * hidden_size),
+        max_model_len=limits.max_model_len(
+            positions=positions,
+            declared=pooler.max_seq_length,
+            tokenizer=limits.tokenizer_limit(inner),
+            wanted=engine.max_model_len,
+        ),
+        norm_eps=fields.positive_float(part, fields.NORM_EPS, 1e-12),
+        hidden_act=activations.from_hf(fields.text(part, fields.ACTIVATION, "gelu")),
+        num_labels=len(names),
+        labels=names,
+        problem_type=labels.problem_type(hf),
+        pooler=pooler,
+        hf=hf,
+        subfolder=str(inner.relative_to(folder)) if inner != folder else "",
+    )

@@ -30,8 +30,11 @@ class DenseConfig:
 class ColbertConfig:
     """How a late-interaction model wants its two sides encoded.
 
-    Markers are put after the first special token. Expansion pads queries with the mask token to
-    `query_length`. `skiplist` words give the token ids whose document rows are dropped.
+    Markers are put after the first special token; one that is no token of the vocabulary (with its
+    trailing space or without) is ordinary text before the input. Lengths count special tokens and
+    marker; longer inputs are cut. Expansion pads queries to `expansion_length` (None:
+    `query_length`) with `expansion_token` (None: the mask token, or EOS where there is none).
+    `skiplist` words give the token ids whose document rows are dropped.
     """
 
     dim: int
@@ -42,6 +45,19 @@ class ColbertConfig:
     do_query_expansion: bool = True
     attend_to_expansion_tokens: bool = False
     skiplist: tuple[str, ...] = ()
+    expansion_length: int | None = None
+    expansion_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SparseConfig:
+    """SPLADE: how rows of vocabulary logits become one sparse vector.
+
+    `activation`: relu is log(1 + relu(x)); log1p_relu takes the logarithm twice.
+    """
+
+    strategy: Literal["max", "sum"] = "max"
+    activation: Literal["relu", "log1p_relu"] = "relu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,5 +81,6 @@ class PoolerConfig:
     matryoshka: tuple[int, ...] = ()
     is_matryoshka: bool = False
     colbert: ColbertConfig | None = None
+    sparse: SparseConfig | None = None
     # True where the folder had sentence-transformers metadata; False: documented defaults are used.
     declared: bool = False
