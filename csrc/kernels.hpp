@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #define CENOTE_LEVEL_GENERIC 0
 #define CENOTE_LEVEL_AVX2 1
@@ -63,6 +62,7 @@ struct PackedWeight {
   float* scales = nullptr;         // int8: per packed column
   int32_t* column_sums = nullptr;  // int8: 128 × the sum of a packed column's weights
   int64_t packed_columns = 0;
+  int64_t panel_count = 0;
 
   PackedWeight() = default;
   PackedWeight(const PackedWeight&) = delete;
@@ -113,6 +113,9 @@ struct LinearKernels {
 
 struct VarlenKernels;  // attention, norms, pooling, ...: defined in varlen.hpp
 
+// Each level's namespace defines `linear_kernels` (linear/linear.cpp) and, in the levels that have
+// them compiled, `varlen_kernels` (varlen.cpp); dispatch.cpp puts them together.
+
 // One level: what the dispatcher chooses between.
 struct Kernels {
   const char* name;
@@ -124,11 +127,5 @@ struct Kernels {
 // The level in use: the best that this processor runs and that passes its self check, or
 // the one named by the environment variable CENOTE_ISA.
 const Kernels& kernels();
-
-const char* isa_name();
-std::string isa_report();
-
-// Selects a level by name; throws std::invalid_argument if it isn't built or can't run here.
-void set_isa(const std::string& name);
 
 }  // namespace cenote

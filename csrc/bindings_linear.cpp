@@ -1,0 +1,193 @@
+// Python's view of packed weights and the two fused products. Checks what a wrong call would turn
+// into a crash; everything else is the caller's.
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings.hpp"
+#include "kernels.hpp"
+#include "threads.hpp"
+
+using namespace nanobind::literals;
+
+namespace cenote {
+namespace {
+
+constexpr const char* kKindNames[] = {"f32", "bf16", "int8"};
+
+WeightKind kind_named(const std::string& name) {
+  for (int i = 0; i < 3; ++i) {
+    if (name == kKindNames[i]) return static_cast<WeightKind>(i);
+  }
+  throw std::invalid_argument("weight kind must be f32, bf16 or int8, not '" + name + "'");
+}
+
+void require(bool condition, const char* message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+DType checked_dtype(int code) {
+  require(code == 0 || code == 1, "dtype must be F32 or BF16");
+  return static_cast<DType>(code);
+}
+
+Activation checked_activation(int code) {
+  require(code >= 0 && code <= static_cast<int>(Activation::quick_gelu), "unknown activation");
+  return static_cast<Activation>(code);
+}
+
+std::unique_ptr<PackedWeight> make_weight(Address source, int dtype, int64_t out, int64_t in,
+                                          Address bias, const std::string& kind, bool halves) {
+  require(out > 0 && in > 0, "a weight needs at least one input and one output");
+  require(!halves || out % 2 == 0, "halves: the number of outputs must be even");
+  auto weight = std::make_unique<PackedWeight>();
+  const Kernels& level = kernels();
+  weight->kernels = level.linear;
+  weight->isa = level.name;
+  weight->kind = kind_named(kind);
+  weight->out_features = out;
+  weight->in_features = in;
+  weight->halves = halves;
+  const DType source_dtype = checked_dtype(dtype);
+  nb::gil_scoped_release release;
+  level.linear->pack(*weight, pointer<void>(source), source_dtype, pointer<float>(bias));
+  return weight;
+}
+
+int64_t bytes_of(const PackedWeight& weight) {
+  const int64_t panels = weight.panel_count * static_cast<int64_t>(weight.panel_bytes);
+  const int64_t vectors = weight.scales ? 3 : 1;
+  return panels + vectors * weight.packed_columns * int64_t{sizeof(float)};
+}
+
+// A norm's parameters, copied so that a call passes one object instead of five arguments.
+class Norm {
+ public:
+  Norm(const std::string& kind, Address weight, Address bias, int64_t size, float eps)
+      : weight_(pointer<float>(weight), pointer<float>(weight) + size) {
+    require(kind == "layer" || kind == "rms", "norm kind must be layer or rms");
+    if (bias) bias_.assign(pointer<float>(bias), pointer<float>(bias) + size);
+    args_.kind = kind == "layer" ? NormKind::layer : NormKind::rms;
+    args_.weight = weight_.data();
+    args_.bias = bias ? bias_.data() : nullptr;
+    args_.eps = eps;
+  }
+  Norm(const Norm&) = delete;
+  Norm& operator=(const Norm&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(weight_.size()); }
+  const NormArgs& args() const { return args_; }
+
+ private:
+  std::vector<float> weight_, bias_;
+  NormArgs args_;
+};
+
+const NormArgs* args_of(const Norm* norm, int64_t size) {
+  if (!norm) return nullptr;
+  require(norm->size() == size, "a norm's size doesn't fit the rows it is applied to");
+  return &norm->args();
+}
+
+void linear(Address x, int x_dtype, int64_t rows, const PackedWeight& weight, Address out,
+            int out_dtype, int activation, const Norm* pre_norm, Address residual,
+            const Norm* post_norm, int64_t x_stride) {
+  require(rows >= 0, "rows must not be negative");
+  require(!weight.halves, "a weight packed in halves can only be an MLP's up matrix");
+  LinearArgs args;
+  args.x = pointer<void>(x);
+  args.x_dtype = checked_dtype(x_dtype);
+  args.x_stride = x_stride ? x_stride : weight.in_features;
+  args.rows = rows;
+  args.weight = &weight;
+  args.out = pointer<void>(out);
+  args.out_dtype = checked_dtype(out_dtype);
+  args.activation = checked_activation(activation);
+  args.pre_norm = args_of(pre_norm, weight.in_features);
+  args.residual = pointer<float>(residual);
+  args.post_norm = args_of(post_norm, weight.out_features);
+  nb::gil_scoped_release release;
+  weight.kernels->linear(args);
+}
+
+void mlp(Address x, int x_dtype, int64_t rows, const PackedWeight& up, const PackedWeight& down,
+         Address out, int out_dtype, int activation, int gated, const Norm* pre_norm,
+         Address residual, const Norm* post_norm, int64_t x_stride) {
+  require(rows >= 0, "rows must not be negative");
+  require(gated >= 0 && gated <= 2, "gated must be 0, 1 or 2");
+  require((gated != 0) == up.halves, "a gated MLP's up matrix must be packed with halves=True");
+  require(!down.halves, "the down matrix can't be packed in halves");
+  require(down.in_features == up.out_features / (gated ? 2 : 1), "up and down don't fit");
+  require(up.kernels == down.kernels && up.kind == down.kind,
+          "up and down must be packed for one level and kind");
+  MlpArgs args;
+  args.x = pointer<void>(x);
+  args.x_dtype = checked_dtype(x_dtype);
+  args.x_stride = x_stride ? x_stride : up.in_features;
+  args.rows = rows;
+  args.up = &up;
+  args.down = &down;
+  args.out = pointer<void>(out);
+  args.out_dtype = checked_dtype(out_dtype);
+  args.activation = checked_activation(activation);
+  args.gate = static_cast<Gate>(gated);
+  args.pre_norm = args_of(pre_norm, up.in_features);
+  args.residual = pointer<float>(residual);
+  args.post_norm = args_of(post_norm, down.out_features);
+  nb::gil_scoped_release release;
+  up.kernels->mlp(args);
+}
+
+double peak(const std::string& kind_name, double seconds) {
+  const WeightKind kind = kind_named(kind_name);
+  const LinearKernels& level = *kernels().linear;
+  std::vector<double> rates(num_threads());
+  nb::gil_scoped_release release;
+  parallel_for(num_threads(), [&](int64_t i, int) { rates[i] = level.peak(kind, seconds); });
+  double total = 0;
+  for (double rate : rates) total += rate;
+  return total;
+}
+
+}  // namespace
+}  // namespace cenote
+
+void bind_linear(nb::module_& m) {
+  using namespace cenote;
+  m.attr("F32") = static_cast<int>(DType::f32);
+  m.attr("BF16") = static_cast<int>(DType::bf16);
+  nb::dict activations;
+  const char* names[] = {"none", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "quick_gelu"};
+  for (int i = 0; i < 7; ++i) activations[names[i]] = i;
+  m.attr("ACTIVATIONS") = activations;
+
+  nb::class_<PackedWeight>(m, "PackedWeight",
+                           "A copy of a row-major [out, in] matrix in the current level's order.")
+      .def(nb::new_(&make_weight), "weight"_a, "dtype"_a, "out_features"_a, "in_features"_a,
+           "bias"_a = 0, "kind"_a = "bf16", "halves"_a = false)
+      .def_ro("out_features", &PackedWeight::out_features)
+      .def_ro("in_features", &PackedWeight::in_features)
+      .def_prop_ro("kind",
+                   [](const PackedWeight& w) { return kKindNames[static_cast<int>(w.kind)]; })
+      .def_ro("isa", &PackedWeight::isa)
+      .def_prop_ro("nbytes", &bytes_of);
+
+  nb::class_<Norm>(m, "Norm", "A copy of a LayerNorm's or RMSNorm's float32 parameters.")
+      .def(nb::init<const std::string&, Address, Address, int64_t, float>(), "kind"_a, "weight"_a,
+           "bias"_a, "size"_a, "eps"_a)
+      .def_prop_ro("size", &Norm::size);
+
+  m.def("linear", &linear, "x"_a, "x_dtype"_a, "rows"_a, "weight"_a, "out"_a, "out_dtype"_a,
+        "activation"_a = 0, "pre_norm"_a.none() = nb::none(), "residual"_a = 0,
+        "post_norm"_a.none() = nb::none(), "x_stride"_a = 0,
+        "out = post_norm(act(pre_norm(x) @ W.T + b) + residual)");
+  m.def("mlp", &mlp, "x"_a, "x_dtype"_a, "rows"_a, "up"_a, "down"_a, "out"_a, "out_dtype"_a,
+        "activation"_a, "gated"_a = 0, "pre_norm"_a.none() = nb::none(), "residual"_a = 0,
+        "post_norm"_a.none() = nb::none(), "x_stride"_a = 0,
+        "out = post_norm(down(act(up(pre_norm(x)))) + residual)");
+  m.def("peak", &peak, "kind"_a, "seconds"_a = 0.2,
+        "Operations a second on registers alone, over all threads.");
+}

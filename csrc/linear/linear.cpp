@@ -1,0 +1,470 @@
+// The two fused operations on packed weights, for one level: split over threads, block by block.
+//
+// Many rows: a task takes a block of rows through the whole operation, so that what lies between
+// (packed rows, the wide activation of an MLP, rows waiting for their norm) stays in its L2 cache.
+// Few rows: the rows are packed once and tasks take columns, so that every thread streams its own
+// part of the weights; that takes one round of tasks per stage.
+#include "../threads.hpp"
+#include "finish.hpp"
+#include "pack.hpp"
+#include "peak.hpp"
+
+namespace cenote::CENOTE_ISA {
+namespace {
+
+// Below this many multiply-adds, waking a thread costs more than it brings.
+constexpr int64_t kTinyWork = 200'000;
+// From this many rows per thread on, blocks of rows beat columns.
+constexpr int64_t kRowsPerThread = 48;
+// What a block's own data may take of the L2 cache; the weights stream through the rest.
+constexpr int64_t kBlockBytes = 512 << 10;
+
+struct Input {
+  const void* x;
+  DType dtype;
+  int64_t stride;
+  int64_t features;
+  const NormArgs* norm;
+
+  void read(int64_t row, int64_t padded, float* to) const {
+    if (dtype == DType::f32) {
+      read_row(static_cast<const float*>(x) + row * stride, features, padded, to);
+    } else {
+      read_row(static_cast<const bf16*>(x) + row * stride, features, padded, to);
+    }
+    if (norm) normalise(to, features, *norm, to);
+  }
+};
+
+// Packs rows [first, last) of the block, which begins at `offset` in the input.
+template <class E>
+void pack_rows(const Input& input, int64_t offset, const PackedRows<E>& block, int64_t first,
+               int64_t last, float* buffer) {
+  block.each_row(first, last, [&](int64_t row, char* to) {
+    input.read(offset + row, block.padded_features(), buffer);
+    pack_row<E>(buffer, block, row, to);
+  });
+  if (last == block.tiling.rows) block.clear_padding_rows();
+}
+
+// Multiplies a block with the panels [first, last) and, if `gap` isn't zero, also with the panels
+// `gap` behind each; hands every finished pair of tiles (or one and null) to `sink`.
+template <class E, class Sink>
+void multiply(const PackedRows<E>& block, const PackedWeight& weight, int64_t first, int64_t last,
+              int64_t gap, const Sink& sink) {
+  constexpr int kWords = E::kTileRows * kPanel;
+  alignas(64) char words[2][kWords * 4];
+  [[maybe_unused]] typename E::Session session;
+  const int64_t panel_bytes = weight.panel_bytes;
+  const auto* panels = static_cast<const char*>(weight.panels);
+  const int at_once = block.tiling.tiles ? E::panels_for(block.tiling.size(0)) : 1;
+  for (int64_t p = first; p < last;) {
+    const int count = p + at_once <= last ? at_once : 1;
+    for (int64_t t = 0; t < block.tiling.tiles; ++t) {
+      const auto product = [&](int64_t panel, char* out) {
+        const int rows = block.tiling.size(t);
+        E::multiply(rows, count, block.tile(t), panels + panel * panel_bytes, panel_bytes,
+                    block.chunks, out);
+        return Tile{out, rows, count * kPanel, t, block.tiling.start(t), panel * kPanel};
+      };
+      const Tile one = product(p, words[0]);
+      if (gap == 0) {
+        sink(one, nullptr);
+      } else {
+        const Tile other = product(p + gap, words[1]);
+        sink(one, &other);
+      }
+    }
+    p += count;
+  }
+}
+
+// Where the rows of a product go: [rows][columns] of T, or float32 first if a norm follows.
+struct Result {
+  void* out;
+  DType dtype;
+  int64_t columns;
+  Activation activation;
+  const float* residual;
+  const NormArgs* norm;
+
+  bool needs_rows() const { return norm && dtype != DType::f32; }
+  size_t row_bytes(int64_t rows) const {
+    return needs_rows() ? round_up(rows * columns * sizeof(float), kCacheLine) : 0;
+  }
+  // The float32 rows that the norm reads: the output itself where it can hold them.
+  float* rows_for(int64_t offset, Scratch& scratch, int64_t rows) const {
+    if (needs_rows()) return scratch.take<float>(rows * columns);
+    return static_cast<float*>(out) + offset * columns;
+  }
+  const float* residual_at(int64_t offset) const {
+    return residual ? residual + offset * columns : nullptr;
+  }
+
+  template <class E>
+  void write(const Tile& tile, const PackedRows<E>& block, const PackedWeight& weight,
+             int64_t offset, float* rows) const {
+    apply<typename E::Dot>(tile, weight, block.scales, activation);
+    if (dtype == DType::f32 || norm) {
+      Output<float>{rows, residual_at(offset), columns}.write(tile);
+    } else {
+      bf16* to = static_cast<bf16*>(out) + offset * columns;
+      Output<bf16>{to, residual_at(offset), columns}.write(tile);
+    }
+  }
+
+  void finish(int64_t offset, const float* rows, int64_t first, int64_t last) const {
+    if (!norm) return;
+    for (int64_t r = first; r < last; ++r) {
+      const float* row = rows + r * columns;
+      const int64_t at = (offset + r) * columns;
+      if (dtype == DType::f32) {
+        normalise(row, columns, *norm, static_cast<float*>(out) + at);
+      } else {
+        normalise(row, columns, *norm, static_cast<bf16*>(out) + at);
+      }
+    }
+  }
+};
+
+// --- how rows and columns are shared out ---------------------------------------------------------
+
+struct Plan {
+  int64_t blocks;  // 0: columns are shared out instead
+  int64_t rows_each;
+
+  Plan(int64_t rows, int64_t multiply_adds, int64_t bytes_per_row, int64_t tile_rows) {
+    const int64_t threads = multiply_adds < kTinyWork ? 1 : num_threads();
+    if (threads > 1 && rows < kRowsPerThread * threads) {
+      blocks = rows_each = 0;
+      return;
+    }
+    const int64_t fitting = kBlockBytes / std::max<int64_t>(1, bytes_per_row) / tile_rows;
+    const int64_t limit = std::clamp<int64_t>(fitting, 2, 8) * tile_rows;
+    blocks = divide_up(rows, limit);
+    if (blocks < 8 * threads) blocks = divide_up(blocks, threads) * threads;
+    rows_each = divide_up(rows, blocks);
+    blocks = divide_up(rows, rows_each);
+  }
+};
+
+// Runs `task(first, last)` over pieces of `count` panels.
+template <class Task>
+void over_columns(int64_t count, const Task& task) {
+  const int64_t pieces = std::min<int64_t>(divide_up(count, 4), 3 * num_threads());
+  parallel_for(pieces, [&](int64_t i, int) {
+    task(count * i / pieces, count * (i + 1) / pieces);
+  });
+}
+
+// The same over rows, for the cheap stages before and after a product.
+template <class Task>
+void over_rows(int64_t rows, int64_t features, const Task& task) {
+  const int64_t pieces =
+      std::clamp<int64_t>(rows * features / 8192, 1, std::min<int64_t>(rows, num_threads()));
+  parallel_for(pieces, [&](int64_t i, int) { task(rows * i / pieces, rows * (i + 1) / pieces); });
+}
+
+template <class E>
+void pack_all(const Input& input, const PackedRows<E>& block) {
+  over_rows(block.tiling.rows, input.features, [&](int64_t first, int64_t last) {
+    Scratch& scratch = worker_scratch();
+    scratch.reset(block.padded_features() * sizeof(float));
+    pack_rows<E>(input, 0, block, first, last, scratch.take<float>(block.padded_features()));
+  });
+}
+
+
+
+template <class E>
+size_t packed_bytes(int64_t rows, int64_t features) {
+  return PackedRows<E>::bytes(rows, features) + kCacheLine;
+}
+
+template <class E>
+size_t buffer_bytes(int64_t features) {
+  return PackedRows<E>::chunks_of(features) * kChunk<typename E::Dot> * sizeof(float) + kCacheLine;
+}
+
+// --- linear --------------------------------------------------------------------------------------
+
+template <class E>
+void linear_by_rows(const Input& input, const PackedWeight& weight, const Result& result,
+                    int64_t rows, const Plan& plan) {
+  parallel_for(plan.blocks, [&](int64_t i, int) {
+    const int64_t offset = i * plan.rows_each;
+    const int64_t count = std::min(plan.rows_each, rows - offset);
+    Scratch& scratch = worker_scratch();
+    scratch.reset(packed_bytes<E>(count, input.features) + buffer_bytes<E>(input.features) +
+                  result.row_bytes(count));
+    const PackedRows<E> block(scratch, count, input.features);
+    float* buffer = scratch.take<float>(block.padded_features());
+    pack_rows<E>(input, offset, block, 0, count, buffer);
+    float* out_rows = result.rows_for(offset, scratch, count);
+    multiply<E>(block, weight, 0, weight.panel_count, 0, [&](const Tile& tile, const Tile*) {
+      result.write<E>(tile, block, weight, offset, out_rows);
+    });
+    result.finish(offset, out_rows, 0, count);
+  });
+}
+
+template <class E>
+void linear_by_columns(const Input& input, const PackedWeight& weight, const Result& result,
+                       int64_t rows) {
+  Scratch& scratch = shared_scratch();
+  scratch.reset(packed_bytes<E>(rows, input.features) + result.row_bytes(rows));
+  const PackedRows<E> block(scratch, rows, input.features);
+  float* out_rows = result.rows_for(0, scratch, rows);
+  pack_all<E>(input, block);
+  over_columns(weight.panel_count, [&](int64_t first, int64_t last) {
+    multiply<E>(block, weight, first, last, 0, [&](const Tile& tile, const Tile*) {
+      result.write<E>(tile, block, weight, 0, out_rows);
+    });
+  });
+  if (!result.norm) return;
+  over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
+    result.finish(0, out_rows, first, last);
+  });
+}
+
+template <WeightKind kKind>
+void linear_of(const LinearArgs& args) {
+  using E = Engine<kKind>;
+  const PackedWeight& weight = *args.weight;
+  const Input input{args.x, args.x_dtype, args.x_stride, weight.in_features, args.pre_norm};
+  const Result result{args.out,      args.out_dtype, weight.out_features,
+                      args.activation, args.residual,  args.post_norm};
+  const int64_t bytes_per_row =
+      PackedRows<E>::chunks_of(weight.in_features) * kChunkBytes +
+      (args.post_norm ? weight.out_features * int64_t(sizeof(float)) : 0);
+  const Plan plan(args.rows, args.rows * weight.in_features * weight.out_features, bytes_per_row,
+                  E::kTileRows);
+  if (plan.blocks) {
+    linear_by_rows<E>(input, weight, result, args.rows, plan);
+  } else {
+    linear_by_columns<E>(input, weight, result, args.rows);
+  }
+}
+
+// --- mlp -----------------------------------------------------------------------------------------
+
+// The activation between the two products. Rows that will be quantised must be complete first, so
+// they wait as float32; others are written straight into the packed form.
+template <class E>
+class Middle {
+ public:
+  using Dot = typename E::Dot;
+
+  static size_t bytes(int64_t rows, int64_t features, int64_t packed_columns) {
+    const size_t waiting = kQuantised<Dot> ? rows * stride_for(features, packed_columns) : 0;
+    return packed_bytes<E>(rows, features) + waiting * sizeof(float);
+  }
+
+  Middle(Scratch& scratch, int64_t rows, int64_t features, int64_t packed_columns,
+         Activation activation, Gate gate)
+      : packed(scratch, rows, features),
+        features_(features),
+        stride_(stride_for(features, packed_columns)),
+        activation_(activation),
+        gate_(gate) {
+    if constexpr (kQuantised<Dot>) waiting_ = scratch.take<float>(rows * stride_);
+  }
+
+  // Columns that the first product doesn't reach must be zeros for the second.
+  void clear_padding(int64_t first, int64_t last) const {
+    packed.each_row(first, last, [&](int64_t row, char* to) {
+      if constexpr (kQuantised<Dot>) {
+        std::fill(waiting_ + row * stride_ + features_, waiting_ + (row + 1) * stride_, 0.0f);
+      } else {
+        std::memset(to + (packed.chunks - 1) * packed.kChunkStride, 0, kChunkBytes);
+      }
+    });
+    if (last == packed.tiling.rows) packed.clear_padding_rows();
+  }
+
+  void write(const Tile& tile, const Tile* other, const PackedWeight& up,
+             const float* row_scales) const {
+    const bool first_acts = gate_ != Gate::second;
+    apply<Dot>(tile, up, row_scales, first_acts ? activation_ : Activation::none);
+    if (other) apply<Dot>(*other, up, row_scales, first_acts ? Activation::none : activation_);
+    // The product's tiles are the packed rows' tiles: both split the same block.
+    char* row_start = packed.tile(tile.index);
+    for (int r = 0; r < tile.rows; ++r) {
+      for (int c = 0; c < tile.columns; c += kLanes) {
+        const int64_t column = tile.first_column + c;
+        if (column >= limit()) break;
+        Vec x = load(tile.at(r, c));
+        if (other) x = x * load(other->at(r, c));
+        if constexpr (kQuantised<Dot>) {
+          store(waiting_ + (tile.first_row + r) * stride_ + column, x);
+        } else {
+          store_packed<E>(row_start + r * kChunkBytes, column, x);
+        }
+      }
+    }
+  }
+
+  void quantise_rows(int64_t first, int64_t last) const {
+    if constexpr (kQuantised<Dot>) {
+      packed.each_row(first, last, [&](int64_t row, char* to) {
+        pack_row<E>(waiting_ + row * stride_, packed, row, to);
+      });
+    }
+  }
+
+  const PackedRows<E> packed;
+
+ private:
+  static int64_t stride_for(int64_t features, int64_t packed_columns) {
+    return std::max(packed_columns, PackedRows<E>::chunks_of(features) * kChunk<Dot>);
+  }
+  int64_t limit() const { return kQuantised<Dot> ? stride_ : packed.padded_features(); }
+
+  int64_t features_;
+  int64_t stride_;
+  Activation activation_;
+  Gate gate_;
+  float* waiting_ = nullptr;
+};
+
+struct MlpPlan {
+  const PackedWeight& up;
+  const PackedWeight& down;
+  Activation activation;
+  Gate gate;
+  int64_t up_panels;  // of one half where gated
+  int64_t gap;
+
+  explicit MlpPlan(const MlpArgs& args)
+      : up(*args.up), down(*args.down), activation(args.activation), gate(args.gate) {
+    const int64_t panels = up.panel_count;
+    up_panels = gate == Gate::none ? panels : panels / 2;
+    gap = gate == Gate::none ? 0 : up_panels;
+  }
+};
+
+template <class E>
+void mlp_by_rows(const Input& input, const MlpPlan& mlp, const Result& result, int64_t rows,
+                 const Plan& plan) {
+  const int64_t wide = mlp.down.in_features;
+  parallel_for(plan.blocks, [&](int64_t i, int) {
+    const int64_t offset = i * plan.rows_each;
+    const int64_t count = std::min(plan.rows_each, rows - offset);
+    Scratch& scratch = worker_scratch();
+    scratch.reset(packed_bytes<E>(count, input.features) + buffer_bytes<E>(input.features) +
+                  Middle<E>::bytes(count, wide, mlp.up_panels * kPanel) + kCacheLine +
+                  result.row_bytes(count));
+    const PackedRows<E> block(scratch, count, input.features);
+    float* buffer = scratch.take<float>(block.padded_features());
+    pack_rows<E>(input, offset, block, 0, count, buffer);
+    const Middle<E> middle(scratch, count, wide, mlp.up_panels * kPanel, mlp.activation, mlp.gate);
+    float* out_rows = result.rows_for(offset, scratch, count);
+    middle.clear_padding(0, count);
+    multiply<E>(block, mlp.up, 0, mlp.up_panels, mlp.gap,
+                [&](const Tile& tile, const Tile* other) {
+                  middle.write(tile, other, mlp.up, block.scales);
+                });
+    middle.quantise_rows(0, count);
+    multiply<E>(middle.packed, mlp.down, 0, mlp.down.panel_count, 0,
+                [&](const Tile& tile, const Tile*) {
+                  result.write<E>(tile, middle.packed, mlp.down, offset, out_rows);
+                });
+    result.finish(offset, out_rows, 0, count);
+  });
+}
+
+template <class E>
+void mlp_by_columns(const Input& input, const MlpPlan& mlp, const Result& result, int64_t rows) {
+  const int64_t wide = mlp.down.in_features;
+  Scratch& scratch = shared_scratch();
+  scratch.reset(packed_bytes<E>(rows, input.features) +
+                Middle<E>::bytes(rows, wide, mlp.up_panels * kPanel) + kCacheLine +
+                result.row_bytes(rows));
+  const PackedRows<E> block(scratch, rows, input.features);
+  const Middle<E> middle(scratch, rows, wide, mlp.up_panels * kPanel, mlp.activation, mlp.gate);
+  float* out_rows = result.rows_for(0, scratch, rows);
+  pack_all<E>(input, block);
+  middle.clear_padding(0, rows);
+  over_columns(mlp.up_panels, [&](int64_t first, int64_t last) {
+    multiply<E>(block, mlp.up, first, last, mlp.gap, [&](const Tile& tile, const Tile* other) {
+      middle.write(tile, other, mlp.up, block.scales);
+    });
+  });
+  if constexpr (kQuantised<typename E::Dot>) {
+    over_rows(rows, wide,
+              [&](int64_t first, int64_t last) { middle.quantise_rows(first, last); });
+  }
+  over_columns(mlp.down.panel_count, [&](int64_t first, int64_t last) {
+    multiply<E>(middle.packed, mlp.down, first, last, 0, [&](const Tile& tile, const Tile*) {
+      result.write<E>(tile, middle.packed, mlp.down, 0, out_rows);
+    });
+  });
+  if (!result.norm) return;
+  over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
+    result.finish(0, out_rows, first, last);
+  });
+}
+
+template <WeightKind kKind>
+void mlp_of(const MlpArgs& args) {
+  using E = Engine<kKind>;
+  const MlpPlan mlp(args);
+  const Input input{args.x, args.x_dtype, args.x_stride, mlp.up.in_features, args.pre_norm};
+  const Result result{args.out,         args.out_dtype, mlp.down.out_features,
+                      Activation::none, args.residual,  args.post_norm};
+  const int64_t wide = mlp.down.in_features;
+  const int64_t bytes_per_row =
+      PackedRows<E>::chunks_of(wide) * kChunkBytes +
+      (kQuantised<typename E::Dot> ? wide * int64_t(sizeof(float)) : 0);
+  const int64_t work = args.rows * (mlp.up.in_features * mlp.up.out_features +
+                                    mlp.down.in_features * mlp.down.out_features);
+  const Plan plan(args.rows, work, bytes_per_row, E::kTileRows);
+  if (plan.blocks) {
+    mlp_by_rows<E>(input, mlp, result, args.rows, plan);
+  } else {
+    mlp_by_columns<E>(input, mlp, result, args.rows);
+  }
+}
+
+// --- the level's table ---------------------------------------------------------------------------
+
+template <class Call>
+auto by_kind(WeightKind kind, const Call& call) {
+  switch (kind) {
+    case WeightKind::bf16: return call(std::integral_constant<WeightKind, WeightKind::bf16>{});
+    case WeightKind::int8: return call(std::integral_constant<WeightKind, WeightKind::int8>{});
+    default: return call(std::integral_constant<WeightKind, WeightKind::f32>{});
+  }
+}
+
+void pack(PackedWeight& weight, const void* source, DType dtype, const float* bias) {
+  by_kind(weight.kind, [&](auto kind) {
+    using Dot = typename Engine<decltype(kind)::value>::Dot;
+    if (dtype == DType::f32) {
+      pack_weight<Dot>(weight, static_cast<const float*>(source), bias);
+    } else {
+      pack_weight<Dot>(weight, static_cast<const bf16*>(source), bias);
+    }
+  });
+}
+
+void linear(const LinearArgs& args) {
+  if (args.rows == 0) return;
+  by_kind(args.weight->kind, [&](auto kind) { linear_of<decltype(kind)::value>(args); });
+}
+
+void mlp(const MlpArgs& args) {
+  if (args.rows == 0) return;
+  by_kind(args.up->kind, [&](auto kind) { mlp_of<decltype(kind)::value>(args); });
+}
+
+double peak(WeightKind kind, double seconds) {
+  return by_kind(kind, [&](auto k) { return measure_peak<Engine<decltype(k)::value>>(seconds); });
+}
+
+}  // namespace
+
+extern const LinearKernels linear_kernels;
+const LinearKernels linear_kernels = {pack, linear, mlp, peak};
+
+}  // namespace cenote::CENOTE_ISA
