@@ -1,0 +1,107 @@
+"""Fills a model from a checkpoint, strictly both ways.
+
+Names and shapes are matched before any weight is read, so a wrong checkpoint fails at once and
+names everything that is wrong. Then one tensor at a time is read, converted and put in place: no
+second copy of the model is made from a mapped file. It knows no architecture: a model brings its
+rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cenote.errors import ModelLoadError
+from cenote.loader.checkpoint import Checkpoint, open_checkpoint
+from cenote.loader.plan import Source, make_plan
+from cenote.loader.rules import Rule
+
+
+def load_weights(
+    model: nn.Module, rules: Sequence[Rule], folder: Path, dtype: torch.dtype | None
+) -> None:
+    """Fills every parameter and persistent buffer of `model` from the safetensors of `folder`.
+
+    A tensor that no rule matches fills the parameter of its own name. Tensors become `dtype` (None:
+    the dtype of the parameter they fill); integers stay integers. Parameters on the meta device are
+    made on the CPU, others are replaced on their own device. Parameters that are tied in the model
+    are filled once, under the first of their names, and stay tied. Raises `ModelLoadError` that
+    names every missing parameter, unused tensor and mismatched shape; the model is then as it was.
+    """
+    state = model.state_dict(keep_vars=True)
+    first_name: dict[int, str] = {}
+    for name, tensor in state.items():
+        first_name.setdefault(id(tensor), name)
+    wanted = {name: tuple(state[name].shape) for name in first_name.values()}
+    with open_checkpoint(folder) as checkpoint:
+        plan = make_plan(rules, checkpoint.shapes, wanted)
+        filled = {
+            name: _filled(state[name], sources, checkpoint, dtype) for name, sources in plan.items()
+        }
+    made = {
+        name: nn.Parameter(tensor, requires_grad=False)
+        if isinstance(state[name], nn.Parameter)
+        else tensor
+        for name, tensor in filled.items()
+    }
+    for name, tensor in state.items():
+        _put(model, name, made[first_name[id(tensor)]])
+
+
+def read_linear(
+    folder: Path, in_features: int, out_features: int, *, bias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The weight `[out, in]` and bias `[out]` (float32) of a Dense module's folder.
+
+    sentence-transformers and PyLate call them `linear.weight`, others `weight` or `dense.weight`.
+    Raises `ModelLoadError` where a tensor is missing, unused or of another shape.
+    """
+    wanted = {"weight": (out_features, in_features)} | ({"bias": (out_features,)} if bias else {})
+    with open_checkpoint(folder) as checkpoint:
+        prefixes = {name.rpartition(".")[0] for name in checkpoint.shapes}
+        prefix = next((p for p in ("linear", "dense") if p in prefixes), "")
+        dot = f"{prefix}." if prefix else ""
+        named = {f"{dot}{name}": shape for name, shape in wanted.items()}
+        plan = make_plan((), checkpoint.shapes, named)
+        tensors = [checkpoint.read(sources[0].tensor).float().clone() for sources in plan.values()]
+    return tensors[0], tensors[1] if bias else None
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of a folder's safetensors, float32, by name: for heads beside a model."""
+    with open_checkpoint(folder) as checkpoint:
+        return {name: checkpoint.read(name).float().clone() for name in checkpoint.shapes}
+
+
+def _filled(
+    target: Tensor, sources: list[Source], checkpoint: Checkpoint, dtype: torch.dtype | None
+) -> Tensor:
+    """A new tensor in `target`'s shape with the sources laid into it on dimension 0."""
+    device = torch.device("cpu") if target.is_meta else target.device
+    kind = dtype if dtype is not None and target.is_floating_point() else target.dtype
+    out = torch.empty(target.shape, dtype=kind, device=device)
+    row = 0
+    for source in sources:
+        tensor = checkpoint.read(source.tensor)
+        if tensor.is_floating_point() != target.is_floating_point():
+            raise ModelLoadError(
+                f"Tensor {source.tensor} is {tensor.dtype}; the model wants {target.dtype}. "
+                "Quantised checkpoints are not supported."
+            )
+        if source.transpose:
+            tensor = tensor.T
+        if len(sources) == 1:
+            out.copy_(tensor)
+        else:
+            out[row : row + tensor.shape[0]].copy_(tensor)
+            row += tensor.shape[0]
+    return out
+
+
+def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Puts `tensor` in the place of the parameter or buffer `name`."""
+    path, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(path), leaf, tensor)
