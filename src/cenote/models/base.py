@@ -51,6 +51,10 @@ class PoolingModel(nn.Module):
         """Logits `[n, num_labels]` float32 of rows `[n, hidden]`; only with a classifier head."""
         raise NotImplementedError
 
+    def project(self, rows: Tensor) -> Tensor:
+        """Token vectors `[n, dim]` float32 of rows `[n, hidden]`; the rows where there is none."""
+        return rows
+
     def vocab_logits(self, rows: Tensor) -> Tensor:
         """Logits `[n, vocab]` of rows `[n, hidden]`; only with a (masked) language-model head."""
         raise NotImplementedError

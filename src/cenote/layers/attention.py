@@ -1,0 +1,52 @@
+"""Self-attention with one fused query/key/value product."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms, attention
+from cenote.kernels.norm import NormWeight
+from cenote.layers.linear import Linear
+from cenote.layers.packed import PackedBatch
+from cenote.layers.rotary import Rotary
+
+
+class SelfAttention(nn.Module):
+    """`[T, hidden] → [T, hidden]`; `qkv` holds query, key and value rows in this order."""
+
+    def __init__(
+        self,
+        hidden: int,
+        spec: AttentionSpec,
+        *,
+        bias: bool = True,
+        out_bias: bool | None = None,
+        rotary: Rotary | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.sizes = [spec.q_size, spec.kv_size, spec.kv_size]
+        self.qkv = Linear(hidden, sum(self.sizes), bias=bias)
+        self.out = Linear(spec.q_size, hidden, bias=bias if out_bias is None else out_bias)
+        self.rotary = rotary
+
+    def forward(
+        self,
+        hidden: Tensor,
+        batch: PackedBatch,
+        terms: AttentionTerms = NO_TERMS,
+        *,
+        pre_norm: NormWeight | None = None,
+        post_norm: NormWeight | None = None,
+    ) -> Tensor:
+        """post_norm(out(attention(qkv(pre_norm(hidden)))) + hidden), float32."""
+        qkv: Tensor = self.qkv(hidden, pre_norm=pre_norm)
+        if self.rotary is not None:
+            self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch.positions)
+        q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
+        context = attention(q, k, v, batch, self.spec, terms)
+        out: Tensor = self.out(
+            context, residual=hidden, post_norm=post_norm, out_dtype=torch.float32
+        )
+        return out

@@ -1,0 +1,62 @@
+"""The tables that token ids, positions and types are looked up in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cenote.errors import InputTooLong
+from cenote.kernels.embedding import EmbeddingTables, embed
+from cenote.layers.norm import LayerNorm, RMSNorm
+from cenote.layers.packed import PackedBatch
+from cenote.layers.packing import WeightForm
+
+
+class TokenEmbedding(nn.Module):
+    """norm(words[id] + positions[offset + position] + types[type]) → float32 `[T, hidden]`.
+
+    `positions` counts the rows of the position table, `offset` those at its start that no token
+    uses (RoBERTa's padding index); 0 rows or types: no such table. Tables stay as loaded, so that
+    a masked-language-model head can share `words`.
+    """
+
+    tables: EmbeddingTables
+
+    def __init__(
+        self,
+        vocab: int,
+        hidden: int,
+        *,
+        positions: int = 0,
+        offset: int = 0,
+        types: int = 0,
+        norm: LayerNorm | RMSNorm | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.offset = offset
+        self.scale = scale
+        self.max_positions = positions - offset
+        self.words = nn.Parameter(torch.empty(vocab, hidden))
+        self.positions = nn.Parameter(torch.empty(positions, hidden)) if positions else None
+        self.types = nn.Parameter(torch.empty(types, hidden)) if types else None
+        self.norm = norm
+
+    def pack(self, form: WeightForm) -> None:
+        """Gathers the tables, all in one dtype."""
+        if self.norm is not None:
+            self.norm.pack(form)
+        positions = None if self.positions is None else self.positions.detach()[self.offset :]
+        self.tables = EmbeddingTables(
+            words=self.words.detach(),
+            positions=positions,
+            types=None if self.types is None else self.types.detach(),
+            norm=None if self.norm is None else self.norm.prepared,
+            scale=self.scale,
+        )
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Raises InputTooLong for a sequence with more tokens than the table has positions."""
+        if self.positions is not None and batch.max_seqlen > self.max_positions:
+            raise InputTooLong(batch.max_seqlen, self.max_positions)
+        return embed(batch.input_ids, batch.positions, batch.token_type_ids, self.tables)

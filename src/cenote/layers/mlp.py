@@ -1,0 +1,61 @@
+"""The two products between attentions, plain or gated, as one fused call."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cenote.kernels.linear import Gate, mlp
+from cenote.kernels.norm import NormWeight
+from cenote.layers.linear import Linear
+from cenote.layers.packing import WeightForm
+
+
+class MLP(nn.Module):
+    """down(activation(up(x))), `[T, hidden] → [T, hidden]`.
+
+    With `gate`, `up` has two halves of `intermediate` rows each; `gate` says which half the
+    activation is for, and the other one multiplies it (GLU, Shazeer 2020, arXiv:2002.05202).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        intermediate: int,
+        activation: str,
+        *,
+        gate: Gate = "none",
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gate: Gate = gate
+        width = intermediate if gate == "none" else 2 * intermediate
+        self.up = Linear(hidden, width, bias=bias)
+        self.down = Linear(intermediate, hidden, bias=bias)
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares both weights for one fused call."""
+        self.up.pack(form, halves=self.gate != "none")
+        self.down.pack(form)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        residual: Tensor,
+        pre_norm: NormWeight | None = None,
+        post_norm: NormWeight | None = None,
+    ) -> Tensor:
+        """post_norm(mlp(pre_norm(x)) + residual), float32."""
+        return mlp(
+            x,
+            self.up.prepared,
+            self.down.prepared,
+            activation=self.activation,
+            gate=self.gate,
+            pre_norm=pre_norm,
+            residual=residual,
+            post_norm=post_norm,
+            out_dtype=torch.float32,
+        )

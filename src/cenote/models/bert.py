@@ -1,0 +1,199 @@
+"""BERT (Devlin et al. 2018, arXiv:1810.04805): encoder, classifiers, masked LM and ColBERT.
+
+Post-norm layers over the pack. It knows nothing of pooling: classifiers take rows.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cenote.config.model import ModelConfig
+from cenote.kernels.attention import AttentionTerms
+from cenote.kernels.linear import LinearWeight, linear
+from cenote.layers.embedding import TokenEmbedding
+from cenote.layers.linear import Linear
+from cenote.layers.norm import LayerNorm
+from cenote.layers.packed import PackedBatch
+from cenote.layers.packing import WeightForm
+from cenote.loader.rules import Ignore, Rename, Rule, Stack
+from cenote.models.base import ModelInfo, PoolingModel
+from cenote.models.blocks import PostNormLayer
+
+
+def encoder_rules(prefix: str) -> tuple[Rule, ...]:
+    """Rules of the encoder, whose tensors may stand under `prefix.` (a model with a head)."""
+    root = rf"(?:{prefix}\.)?"
+    layer = root + r"encoder\.layer\.(\d+)\."
+    norm = r"LayerNorm\.(?:weight|gamma)", r"LayerNorm\.(?:bias|beta)"
+    attention = r"layers.\1.attention"
+    return (
+        Ignore(root + r"embeddings\.(position_ids|token_type_ids)"),
+        Rename(root + r"embeddings\.word_embeddings\.weight", "embeddings.words"),
+        Rename(root + r"embeddings\.position_embeddings\.weight", "embeddings.positions"),
+        Rename(root + r"embeddings\.token_type_embeddings\.weight", "embeddings.types"),
+        Rename(root + r"embeddings\." + norm[0], "embeddings.norm.weight"),
+        Rename(root + r"embeddings\." + norm[1], "embeddings.norm.bias"),
+        *(
+            Stack(layer + rf"attention\.self\.{part}\.(weight|bias)", attention + r".qkv.\2", i, 3)
+            for i, part in enumerate(("query", "key", "value"))
+        ),
+        Rename(layer + r"attention\.output\.dense\.(weight|bias)", attention + r".out.\2"),
+        Rename(layer + r"attention\.output\." + norm[0], r"layers.\1.attention_norm.weight"),
+        Rename(layer + r"attention\.output\." + norm[1], r"layers.\1.attention_norm.bias"),
+        Rename(layer + r"intermediate\.dense\.(weight|bias)", r"layers.\1.mlp.up.\2"),
+        Rename(layer + r"output\.dense\.(weight|bias)", r"layers.\1.mlp.down.\2"),
+        Rename(layer + r"output\." + norm[0], r"layers.\1.mlp_norm.weight"),
+        Rename(layer + r"output\." + norm[1], r"layers.\1.mlp_norm.bias"),
+    )
+
+
+class BertModel(PoolingModel):
+    """The encoder alone. A checkpoint's pooler and pre-training heads are not used."""
+
+    weight_rules: ClassVar[tuple[Rule, ...]] = (
+        *encoder_rules("bert"),
+        Ignore(r"(?:bert\.)?pooler\..*"),
+        Ignore(r"cls\..*"),
+    )
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.embeddings = self.make_embeddings(config)
+        self.layers = nn.ModuleList(PostNormLayer(config) for _ in range(config.num_layers))
+
+    def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
+        """The input tables; a near twin counts its positions differently."""
+        return TokenEmbedding(
+            config.vocab_size,
+            config.hidden_size,
+            positions=int(config.hf["max_position_embeddings"]),
+            types=int(config.hf.get("type_vocab_size", 2)),
+            norm=LayerNorm(config.hidden_size, config.norm_eps),
+        )
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Hidden states `[T, hidden]`, float32."""
+        hidden: Tensor = self.embeddings(batch)
+        terms = AttentionTerms(key_mask=batch.key_mask)
+        for layer in self.layers:
+            hidden = layer(hidden, batch, terms)
+        return hidden
+
+
+class BertForSequenceClassification(BertModel):
+    """A class for a text or a pair: tanh(dense(row of [CLS])) into a classifier."""
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
+    weight_rules: ClassVar[tuple[Rule, ...]] = (
+        *encoder_rules("bert"),
+        Rename(r"bert\.pooler\.dense\.(weight|bias)", r"pooler.\1"),
+        Rename(r"classifier\.(weight|bias)", r"classifier.\1"),
+    )
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        hidden = config.hidden_size
+        self.pooler = Linear(hidden, hidden, dtype=torch.float32)
+        self.classifier = Linear(hidden, config.num_labels, dtype=torch.float32)
+
+    def classify(self, rows: Tensor) -> Tensor:
+        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`."""
+        logits: Tensor = self.classifier(self.pooler(rows, activation="tanh"))
+        return logits
+
+
+class BertForTokenClassification(BertModel):
+    """A class for every token."""
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
+    weight_rules: ClassVar[tuple[Rule, ...]] = (
+        *encoder_rules("bert"),
+        Ignore(r"bert\.pooler\..*"),
+        Rename(r"classifier\.(weight|bias)", r"classifier.\1"),
+    )
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.classifier = Linear(config.hidden_size, config.num_labels, dtype=torch.float32)
+
+    def classify(self, rows: Tensor) -> Tensor:
+        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`."""
+        logits: Tensor = self.classifier(rows)
+        return logits
+
+
+class MaskedLMHead(nn.Module):
+    """norm(activation(dense(row))) times the word table, plus a bias."""
+
+    decoder: LinearWeight
+
+    def __init__(self, config: ModelConfig, words: TokenEmbedding) -> None:
+        super().__init__()
+        self.activation = config.hidden_act
+        # In a tuple, so that the shared table isn't registered (and loaded) a second time.
+        self.tied = (words,)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.norm = LayerNorm(config.hidden_size, config.norm_eps)
+        self.bias = nn.Parameter(torch.empty(config.vocab_size, dtype=torch.float32))
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares the transform, and the word table as a matrix."""
+        self.dense.pack(form)
+        self.norm.pack(form)
+        self.decoder = LinearWeight.prepare(self.tied[0].words, self.bias, form.dtype)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits `[n, vocab]` float32."""
+        rows = self.dense(rows, activation=self.activation, post_norm=self.norm.prepared)
+        return linear(rows, self.decoder, out_dtype=torch.float32)
+
+
+class BertForMaskedLM(BertModel):
+    """Logits over the vocabulary for every token; SPLADE's form.
+
+    The output matrix is the word table, as in every released BERT; a checkpoint's copy of it is
+    not read.
+    """
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    weight_rules: ClassVar[tuple[Rule, ...]] = (
+        *encoder_rules("bert"),
+        Ignore(r"bert\.pooler\..*"),
+        Ignore(r"cls\.seq_relationship\..*"),
+        Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
+        Rename(r"cls\.predictions\.bias", "head.bias"),
+        Rename(r"cls\.predictions\.transform\.dense\.(weight|bias)", r"head.dense.\1"),
+        Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:weight|gamma)", "head.norm.weight"),
+        Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:bias|beta)", "head.norm.bias"),
+    )
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.head = MaskedLMHead(config, self.embeddings)
+
+    def vocab_logits(self, rows: Tensor) -> Tensor:
+        """Logits `[n, vocab]` float32 of rows `[n, hidden]`."""
+        logits: Tensor = self.head(rows)
+        return logits
+
+
+class BertForColBERT(BertModel):
+    """Stanford ColBERT's checkpoint: an encoder and a projection of every token, without bias."""
+
+    weight_rules: ClassVar[tuple[Rule, ...]] = (
+        *BertModel.weight_rules,
+        Rename(r"linear\.weight", "projection.weight"),
+    )
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        dim = config.hidden_size if config.pooler.colbert is None else config.pooler.colbert.dim
+        self.projection = Linear(config.hidden_size, dim, bias=False, dtype=torch.float32)
+
+    def project(self, rows: Tensor) -> Tensor:
+        """Token vectors `[n, dim]` float32 of rows `[n, hidden]`."""
+        vectors: Tensor = self.projection(rows)
+        return vectors

@@ -1,0 +1,80 @@
+"""From a model folder's configuration to a model that is ready to run.
+
+Built on the meta device, filled tensor by tensor, then packed for the kernels in use. It knows no
+tokenizer, no pooling and no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from cenote.config.engine import EngineConfig
+from cenote.config.model import ModelConfig
+from cenote.errors import ModelLoadError
+from cenote.kernels import backend
+from cenote.layers.packing import WeightForm, pack_weights
+from cenote.loader.weights import load_weights
+from cenote.models.base import PoolingModel
+from cenote.models.registry import model_class
+
+# Bodies of checkpoints whose vocabulary head goes unused where sentence-transformers' metadata
+# asks for a pooled vector.
+_BODIES = {"BertForMaskedLM": "BertModel"}
+
+
+def compute_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """What products really compute in: CPUs have no fast float16, so there it is float32.
+
+    Every float16 number is a float32 number: nothing of the checkpoint is lost.
+    """
+    if device.type == "cpu" and dtype == torch.float16:
+        return torch.float32
+    return dtype
+
+
+def load_model(
+    config: ModelConfig, *, dtype: torch.dtype, device: torch.device, engine: EngineConfig
+) -> PoolingModel:
+    """The model of `config.path` on `device`, its matrices in `dtype`, in evaluation mode.
+
+    Configures the kernels of this process on the way. Raises ModelLoadError for an architecture
+    that isn't known, a checkpoint that doesn't fit it, and kernels that can't be used.
+    """
+    dtype = compute_dtype(dtype, device)
+    backend.configure(engine.kernels, device, dtype, threads=engine.threads)
+    form = WeightForm(dtype, int8=engine.quantization == "int8")
+    if form.int8 and backend.native() is None:
+        raise ModelLoadError(
+            "quantization=int8 needs the native kernels, and this process runs on "
+            f"{backend.describe()}.",
+            param="quantization",
+        )
+    with _building(form.load_dtype):
+        model = serving_class(config)(config)
+    load_weights(model, model.weight_rules, config.transformer_path, None)
+    model.requires_grad_(False).eval().to(device)
+    pack_weights(model, form)
+    return model
+
+
+def serving_class(config: ModelConfig) -> type[PoolingModel]:
+    """The class for a folder: its architecture's, or the body of that where its head is unused."""
+    architecture = config.architecture
+    if config.pooler.declared and config.pooler.sparse is None:
+        architecture = _BODIES.get(architecture, architecture)
+    return model_class(architecture)
+
+
+@contextmanager
+def _building(dtype: torch.dtype) -> Iterator[None]:
+    """Parameters made inside have no storage, and `dtype` where their layer doesn't pin one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        torch.set_default_dtype(before)

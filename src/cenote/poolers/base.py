@@ -1,0 +1,36 @@
+"""The contract of every pooler: a step's hidden states in, one result per request out.
+
+It knows nothing of requests' lives: the pooling runner decides which rows reach which pooler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from cenote.layers.packed import PackedBatch
+from cenote.params import PoolingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """One request's result, float32, on the model's device (a row or slice of a shared tensor).
+
+    `indices` int32: the prompt positions of the rows of a token task, where some were left out,
+    or the vocabulary ids of a sparse vector.
+    """
+
+    data: Tensor
+    indices: Tensor | None = None
+
+
+class Pooler(Protocol):
+    """One task of one model. `params[i]` belongs to sequence i of the batch."""
+
+    def __call__(
+        self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
+    ) -> list[Pooled]:
+        """Pools hidden states `[T, hidden]` float32 of the whole batch in a few calls."""

@@ -1,0 +1,59 @@
+"""Which poolers a model gets: from its head and its folder's metadata.
+
+Which of the tasks are offered (a causal model drops the token-level ones) is the pooling runner's.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cenote.config.model import ModelConfig
+from cenote.models.base import PoolingModel
+from cenote.params import Task
+from cenote.poolers.base import Pooler
+from cenote.poolers.heads import check_chain, class_activation, load_dense
+from cenote.poolers.methods import ClassifyPooler, EmbedPooler
+from cenote.poolers.skiplist import skip_ids
+from cenote.poolers.sparse import SparsePooler
+from cenote.poolers.token import TokenClassifyPooler, TokenEmbedPooler
+
+
+def build_poolers(
+    config: ModelConfig, model: PoolingModel, device: torch.device
+) -> dict[Task, Pooler]:
+    """One pooler for each task that the model's head can do.
+
+    A head decides alone; a bare encoder gives embeddings and token vectors, a late-interaction
+    model token vectors only. Raises ModelLoadError for metadata that doesn't fit the model.
+    """
+    match model.info.head:
+        case "classify":
+            mode = model.info.classify_pooling
+            return {"classify": ClassifyPooler(model, mode, class_activation(config))}
+        case "token_classify":
+            return {"token_classify": TokenClassifyPooler(model, class_activation(config))}
+        case "vocab":
+            return {"sparse_embed": SparsePooler(model, config.pooler.sparse)}
+        case None:
+            return _vectors(config, model, device)
+
+
+def _vectors(config: ModelConfig, model: PoolingModel, device: torch.device) -> dict[Task, Pooler]:
+    pooler = config.pooler
+    dense = load_dense(config.path, pooler.dense, device)
+    if pooler.colbert is not None:
+        if pooler.dense:
+            check_chain(pooler.dense, config.hidden_size)
+        skipped = skip_ids(config.transformer_path, pooler.colbert.skiplist)
+        return {
+            "token_embed": TokenEmbedPooler(
+                model, dense, normalize=pooler.normalize, skip_ids=skipped
+            )
+        }
+    check_chain(pooler.dense, config.hidden_size * len(pooler.modes))
+    # Dense modules of a concatenation don't fit a single row.
+    token_dense = dense if len(pooler.modes) == 1 else []
+    return {
+        "embed": EmbedPooler(pooler.modes, dense, normalize=pooler.normalize),
+        "token_embed": TokenEmbedPooler(model, token_dense, normalize=True),
+    }

@@ -1,0 +1,116 @@
+"""What stands between pooled rows and a result: dense modules, normalising, class activations.
+
+Everything runs in float32, whatever the model computes in. It knows no pooling method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from cenote.config.model import ModelConfig
+from cenote.config.pooling import DenseConfig
+from cenote.errors import ModelLoadError
+from cenote.kernels.activation import FUNCTIONS, activate
+from cenote.kernels.pooling import normalize
+from cenote.layers.linear import Linear
+from cenote.layers.packing import WeightForm
+from cenote.loader.rules import Rename
+from cenote.loader.weights import load_weights
+from cenote.params import PoolingParams
+
+_DENSE_RULES = (Rename(r"linear\.(weight|bias)", r"linear.\1"),)
+
+ClassActivation = Callable[[Tensor], Tensor]
+
+
+class Dense(nn.Module):
+    """activation(linear(rows)): a Dense module of a sentence-transformers folder."""
+
+    def __init__(self, config: DenseConfig) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.linear = Linear(
+            config.in_features, config.out_features, bias=config.bias, dtype=torch.float32
+        )
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`[n, in_features] → [n, out_features]` float32."""
+        out: Tensor = self.linear(rows)
+        return activate(self.activation, out)
+
+
+def load_dense(folder: Path, modules: Sequence[DenseConfig], device: torch.device) -> list[Dense]:
+    """The dense modules of a model folder, in order. Raises ModelLoadError as any weights do."""
+    loaded = []
+    for config in modules:
+        if config.activation not in FUNCTIONS:
+            raise ModelLoadError(
+                f"{config.folder}/config.json: unknown activation {config.activation!r}. "
+                f"Known: {sorted(FUNCTIONS)}."
+            )
+        with torch.device("meta"):
+            dense = Dense(config)
+        load_weights(dense, _DENSE_RULES, folder / config.folder, torch.float32)
+        dense.requires_grad_(False).eval().to(device)
+        dense.linear.pack(WeightForm(torch.float32))
+        loaded.append(dense)
+    return loaded
+
+
+def check_chain(modules: Sequence[DenseConfig], width: int) -> int:
+    """The size of the last module's output. Raises ModelLoadError where sizes don't follow on."""
+    for config in modules:
+        if config.in_features != width:
+            raise ModelLoadError(
+                f"{config.folder}/config.json: in_features is {config.in_features}, but the "
+                f"vectors that reach it have {width} numbers."
+            )
+        width = config.out_features
+    return width
+
+
+def finish_vectors(
+    vectors: Tensor, sizes: Sequence[int], params: Sequence[PoolingParams], *, default: bool
+) -> list[Tensor]:
+    """Cuts to the wanted dimensions, then normalises, `sizes[i]` rows for request i.
+
+    `default` is whether the model normalises where the request doesn't say. Requests that want the
+    same share one call, and in nearly every batch that is all of them.
+    """
+    wanted = [
+        (item.dimensions, default if item.use_activation is None else item.use_activation)
+        for item in params
+    ]
+    if len(set(wanted)) == 1:
+        return list(_finish(vectors, *wanted[0]).split_with_sizes(list(sizes)))
+    parts = vectors.split_with_sizes(list(sizes))
+    return [_finish(part, *want) for part, want in zip(parts, wanted, strict=True)]
+
+
+def _finish(vectors: Tensor, dimensions: int | None, unit_length: bool) -> Tensor:
+    if dimensions is not None:
+        vectors = vectors[:, :dimensions].contiguous()
+    return normalize(vectors) if unit_length else vectors
+
+
+def class_activation(config: ModelConfig) -> ClassActivation:
+    """Logits to scores: the cross-encoder's own function, else by the kind of problem.
+
+    Multi-label and a single label: sigmoid. Regression with several outputs: as they are. Else
+    softmax, as transformers and sentence-transformers do.
+    """
+    name = config.pooler.activation
+    if name is None:
+        if config.problem_type == "multi_label_classification" or config.num_labels == 1:
+            name = "sigmoid"
+        else:
+            name = "identity" if config.problem_type == "regression" else "softmax"
+    if name == "softmax":
+        return lambda logits: torch.softmax(logits, dim=-1)
+    if name not in FUNCTIONS:
+        raise ModelLoadError(f"Unknown activation {name!r} of the classifier.")
+    return FUNCTIONS[name]
