@@ -14,8 +14,6 @@ from cenote.errors import InvalidRequest
 
 API_KEY_VARIABLE = "CENOTE_API_KEY"
 
-LogLevel = Literal["debug", "info", "warning", "error"]
-
 
 def _flag(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
@@ -45,7 +43,7 @@ class ServerConfig:
     tokenizer_threads: int = _flag(0, "Threads for tokenising and encoding; 0: chosen.")
     cors_origins: tuple[str, ...] = _flag((), "Origins whose pages may call the server; * for all.")
     root_path: str = _flag("", "Path prefix that a proxy in front strips.")
-    log_level: LogLevel = _flag("info", "debug, info, warning or error.")
+    log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "debug, info, warning or error.")
     access_log: bool = _flag(False, "Log a line for every request.")
 
     def __post_init__(self) -> None:

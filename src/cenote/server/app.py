@@ -1,0 +1,92 @@
+"""The HTTP application over models that already run. It starts and loads nothing (see `run`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from cenote.config.server import ServerConfig
+from cenote.server import error_handlers, openapi
+from cenote.server.dispatch import Dispatcher
+from cenote.server.metrics import Metrics
+from cenote.server.middleware import Guard
+from cenote.server.routes import admin, classify, embed, pooling, score, system, tokenize
+from cenote.server.schemas.classify import ClassifyRequest
+from cenote.server.schemas.embed import EmbeddingRequest
+from cenote.server.schemas.pooling import PoolingRequest
+from cenote.server.schemas.score import RerankRequest, ScoreRequest
+from cenote.server.schemas.system import AdminRequest, ReloadRequest
+from cenote.server.schemas.tokenize import DetokenizeRequest, TokenizeRequest
+from cenote.server.served import ServedModel, ServedModels
+from cenote.server.state import Server
+
+# In the order in which a request's path is compared: the busiest first.
+ROUTERS = (embed.router, score.router, classify.router, pooling.router, tokenize.router)
+
+BODIES = (
+    EmbeddingRequest,
+    ScoreRequest,
+    RerankRequest,
+    ClassifyRequest,
+    PoolingRequest,
+    TokenizeRequest,
+    DetokenizeRequest,
+)
+ADMIN_BODIES = (AdminRequest, ReloadRequest)
+
+
+def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
+    """The app for some models; `app.state.server` holds what its routes share.
+
+    Closing the app (its lifespan) closes the tokeniser threads, not the engines.
+    """
+    metrics = Metrics()
+    served = ServedModels(models)
+    server = Server(
+        config=config, models=served, metrics=metrics, dispatcher=Dispatcher(config, metrics)
+    )
+    for model in served:
+        metrics.watch(model.name, model.client)
+    app = FastAPI(
+        title="Cenote",
+        version=system.own_version(),
+        description="Embeddings, reranking, late interaction and classification.",
+        root_path=config.root_path,
+        lifespan=_lifespan,
+    )
+    app.state.server = server
+    for router in (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ())):
+        app.include_router(router)
+    error_handlers.install(app, metrics)
+    bodies = (*BODIES, *(ADMIN_BODIES if config.enable_admin else ()))
+    openapi.install(app, bodies, secured=bool(config.api_key))
+    _add_middleware(app, server)
+    return app
+
+
+def _add_middleware(app: FastAPI, server: Server) -> None:
+    """The last one added is the first to see a request."""
+    app.add_middleware(
+        Guard,
+        config=server.config,
+        metrics=server.metrics,
+        routes=[getattr(route, "path", "") for route in app.routes],
+        is_draining=lambda: server.is_draining,
+    )
+    if server.config.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(server.config.cors_origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "metadata"],
+        )
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.server.dispatcher.close()

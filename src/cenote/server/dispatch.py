@@ -1,0 +1,132 @@
+"""The one way from a route's request to its answer, for all routes alike.
+
+prepare (a tokeniser thread) → submit to the engine → wait, unless the client goes away → finish and
+encode (on the loop if small, in a thread if large). What a request costs is measured here, once. It
+knows no route and no schema.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from cenote.config.server import ServerConfig
+from cenote.engine.client import EngineClient
+from cenote.engine.messages import EngineOutput
+from cenote.processors.prepared import Prepared
+from cenote.server.encoding import to_json
+from cenote.server.metrics import Metrics
+
+ResultT = TypeVar("ResultT")
+
+# Answers with fewer bytes of results than this are encoded on the event loop: a thread costs more.
+SMALL_RESULT_BYTES = 64 << 10
+
+CLIENT_CLOSED_REQUEST = 499
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[ResultT]):
+    """A processor's result, and the tokens that ran for it (each engine prompt once)."""
+
+    result: ResultT
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A rendered answer: the response, and how many of its inputs were cut."""
+
+    response: Response
+    truncated: int = 0
+
+    @classmethod
+    def json(cls, body: dict[str, Any], truncated: int = 0) -> Answer:
+        """An answer whose body is JSON; NumPy arrays may stand in it."""
+        return cls(Response(to_json(body), media_type="application/json"), truncated)
+
+
+class Dispatcher:
+    """Runs requests; one for a server. `close` waits for its threads."""
+
+    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
+        self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="tokenize")
+        self._timeout = config.request_timeout or None
+        self._metrics = metrics
+
+    async def run(
+        self,
+        request: Request,
+        client: EngineClient,
+        prepare: Callable[[], Prepared[ResultT]],
+        render: Callable[[Finished[ResultT]], Answer],
+    ) -> Response:
+        """The answer to one request. Raises what `prepare`, the engine or `finish` raise."""
+        start = perf_counter()
+        prepared = await self.call(prepare)
+        self._metrics.tokenize_seconds.observe(perf_counter() - start)
+        tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
+        self._metrics.prompt_tokens.inc(tokens)
+        outputs = await self._outputs(request, client.submit(prepared.requests))
+        if outputs is None:
+            self._metrics.cancelled.inc()
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+        def finish() -> Answer:
+            self._observe(outputs)
+            cached = sum(output.num_cached_tokens for output in outputs)
+            return render(Finished(prepared.finish(outputs), tokens, cached))
+
+        is_small = sum(len(output.data) for output in outputs) < SMALL_RESULT_BYTES
+        answer = finish() if is_small else await self.call(finish)
+        if answer.truncated:
+            self._metrics.truncated.inc(answer.truncated)
+        return answer.response
+
+    async def call(self, work: Callable[[], ResultT]) -> ResultT:
+        """Runs `work` in a tokeniser thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def _outputs(
+        self, request: Request, future: Future[list[EngineOutput]]
+    ) -> list[EngineOutput] | None:
+        """The engine's outputs, or None where the client went away: then the engine aborts."""
+        answer = asyncio.wrap_future(future)
+        watcher = asyncio.create_task(_cancel_when_gone(request.receive, answer))
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await answer
+        except TimeoutError:
+            raise HTTPException(
+                504, f"No answer within {self._timeout} s (request_timeout)."
+            ) from None
+        except asyncio.CancelledError:
+            if watcher.done() and not watcher.cancelled():
+                return None
+            raise
+        finally:
+            watcher.cancel()
+
+    def _observe(self, outputs: list[EngineOutput]) -> None:
+        for output in outputs:
+            self._metrics.queue_seconds.observe(output.queue_time)
+            self._metrics.run_seconds.observe(output.run_time)
+
+
+async def _cancel_when_gone(receive: Receive, answer: asyncio.Future[list[EngineOutput]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    answer.cancel()

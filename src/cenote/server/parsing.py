@@ -1,0 +1,73 @@
+"""From a request's bytes to a checked body. Whatever is wrong becomes an error that names it.
+
+It knows no route: the body's class says what is expected.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from cenote.errors import InvalidRequest
+from cenote.server.schemas.body import Body
+from cenote.server.schemas.prompts import shown
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+async def parse(request: Request, kind: type[BodyT]) -> BodyT:
+    """The request's body as `kind`.
+
+    Raises `InvalidRequest` (400), or 415 where the body says that it is something else than JSON.
+    """
+    _check_content_type(request)
+    return check(await request.body(), kind)
+
+
+def check(body: bytes, kind: type[BodyT]) -> BodyT:
+    """JSON text as `kind`; raises `InvalidRequest`."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        if not body:
+            raise InvalidRequest("The body is empty; send a JSON object.") from None
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise InvalidRequest(f"The body must be a JSON object, not {shown(fields)}.")
+    kind.refuse_removed(fields)
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _check_content_type(request: Request) -> None:
+    value = request.headers.get("content-type")
+    kind = (value or "").partition(";")[0].strip().lower()
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    raise HTTPException(415, f"Content-Type must be application/json, not {value or 'absent'}.")
+
+
+def _invalid(error: ValidationError) -> InvalidRequest:
+    """The first mistake in words; the others are counted."""
+    mistakes = error.errors(include_url=False, include_context=False)
+    first = mistakes[0]
+    field = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
+    param = str(first["loc"][0]) if first["loc"] else None
+    if first["type"] == "missing":
+        message = f"{field} is missing."
+    else:
+        message = f"{field}: {first['msg']}, not {shown(first['input'])}."
+    if len(mistakes) > 1:
+        message += f" ({len(mistakes) - 1} more mistakes in this body.)"
+    return InvalidRequest(message, param=param)
+
+
+def _is_branch(part: Any) -> bool:
+    """Whether a part of pydantic's location is a type and not a field (`input.list[str].0`)."""
+    return isinstance(part, str) and ("[" in part or part in {"str", "int", "bool", "float"})

@@ -1,0 +1,52 @@
+"""POST /v1/embeddings: OpenAI's embeddings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cenote.outputs import Embedding
+from cenote.server.dispatch import Answer, Finished
+from cenote.server.encoding import Encoding
+from cenote.server.openapi import describe
+from cenote.server.raw import RawItem, raw_response
+from cenote.server.schemas.embed import EmbeddingRequest, EmbeddingResponse
+from cenote.server.state import Call, received
+
+router = APIRouter(tags=["embeddings"])
+
+
+@router.post("/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest))
+@router.post("/embeddings", include_in_schema=False)
+async def create_embeddings(request: Request) -> Response:
+    """One vector for each input, in the order of the input."""
+    body, call = await received(request, EmbeddingRequest)
+    call.limit(body.input, "input")
+    prompts = body.to_input(call.request_id, call.target.adapter)
+    processors = call.target.model.processors
+    return await call.run(
+        partial(processors.embed, prompts), partial(_render, call, body.encoding())
+    )
+
+
+def _render(call: Call, encoding: Encoding, finished: Finished[list[Embedding]]) -> Answer:
+    results = finished.result
+    frame = call.frame("embd", finished)
+    truncated = sum(result.truncated for result in results)
+    if encoding.is_raw:
+        items = [RawItem(r.embedding, r.prompt_tokens, r.truncated) for r in results]
+        return Answer(raw_response(frame, encoding, items), truncated)
+    frame["data"] = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": encoding.value(result.embedding),
+            "prompt_tokens": result.prompt_tokens,
+            "truncated": result.truncated,
+        }
+        for index, result in enumerate(results)
+    ]
+    return Answer.json(frame, truncated)

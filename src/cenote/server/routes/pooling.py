@@ -1,0 +1,99 @@
+"""POST /pooling: any task by name; what an item holds follows from its result's type."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cenote.errors import InvalidRequest
+from cenote.outputs import (
+    Classification,
+    Embedding,
+    SparseEmbedding,
+    TokenClassification,
+    TokenEmbeddings,
+)
+from cenote.server.dispatch import Answer, Finished
+from cenote.server.encoding import Encoding
+from cenote.server.openapi import describe
+from cenote.server.raw import RawItem, raw_response
+from cenote.server.schemas.pooling import PoolingRequest, PoolingResponse
+from cenote.server.state import Call, received
+
+router = APIRouter(tags=["pooling"])
+
+Pooled = Embedding | Classification | TokenEmbeddings | TokenClassification | SparseEmbedding
+
+
+@router.post("/pooling", **describe(PoolingResponse, PoolingRequest))
+@router.post("/v1/pooling", include_in_schema=False)
+async def create_pooling(request: Request) -> Response:
+    """One result for each input, in the order of the input."""
+    body, call = await received(request, PoolingRequest)
+    call.limit(body.input, "input")
+    processors = call.target.model.processors
+    prompts = body.to_input(call.request_id, call.target.adapter, processors.supported_tasks)
+    encoding = body.encoding()
+    task = prompts.task or processors.default_task
+    if task == "sparse_embed" and encoding.format != "float":
+        raise InvalidRequest(
+            f"encoding_format must be float for sparse_embed, not {encoding.format}.",
+            param="encoding_format",
+        )
+    return await call.run(
+        partial(processors.pooling, prompts), partial(_render, call, encoding, task)
+    )
+
+
+def _render(call: Call, encoding: Encoding, task: str, finished: Finished[list[Pooled]]) -> Answer:
+    results = finished.result
+    frame = call.frame("pooling", finished) | {"task": task}
+    truncated = sum(result.truncated for result in results)
+    first = results[0] if results else None
+    if isinstance(first, Classification | TokenClassification):
+        frame["labels"] = first.labels
+    if encoding.is_raw:
+        items = [
+            RawItem(_array(result), result.prompt_tokens, result.truncated)
+            for result in results
+            if not isinstance(result, SparseEmbedding)
+        ]
+        return Answer(raw_response(frame, encoding, items), truncated)
+    frame["data"] = [
+        {
+            "index": index,
+            "object": "pooling",
+            **_item(result, encoding),
+            "prompt_tokens": result.prompt_tokens,
+            "truncated": result.truncated,
+        }
+        for index, result in enumerate(results)
+    ]
+    return Answer.json(frame, truncated)
+
+
+def _array(result: Embedding | Classification | TokenEmbeddings | TokenClassification) -> Any:
+    if isinstance(result, Embedding):
+        return result.embedding
+    return result.embeddings if isinstance(result, TokenEmbeddings) else result.probs
+
+
+def _item(result: Pooled, encoding: Encoding) -> dict[str, Any]:
+    """The members that depend on the result's type."""
+    if isinstance(result, SparseEmbedding):
+        return {"data": {"indices": result.token_ids, "values": result.weights}}
+    array = _array(result)
+    item: dict[str, Any] = {"data": encoding.value(array)}
+    if encoding.format == "base64":
+        item["shape"] = array.shape
+    if isinstance(result, TokenEmbeddings):
+        item |= {"positions": result.positions, "token_ids": result.token_ids}
+    elif isinstance(result, TokenClassification):
+        item |= {"token_ids": result.token_ids, "offsets": result.offsets}
+    elif isinstance(result, Classification):
+        item["label"] = result.label
+    return item

@@ -1,0 +1,97 @@
+"""The routes about the server itself: health, models, version, metrics and load."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cenote.errors import EngineUnavailable
+from cenote.server.encoding import to_json
+from cenote.server.metrics import CONTENT_TYPE
+from cenote.server.openapi import describe
+from cenote.server.schemas.system import Load, ModelCard, ModelList, Version
+from cenote.server.served import Target
+from cenote.server.state import server_of
+
+router = APIRouter(tags=["server"])
+
+
+def own_version() -> str:
+    """The installed package's version; `dev` where it runs from its sources."""
+    try:
+        return version("cenote")
+    except PackageNotFoundError:
+        return "dev"
+
+
+@router.get("/health", **describe(None))
+async def health(request: Request) -> Response:
+    """200 with an empty body while requests can be answered, else 503. Needs no key."""
+    server = server_of(request)
+    if server.is_draining:
+        raise EngineUnavailable("The server is shutting down.")
+    if not server.models.are_alive:
+        raise EngineUnavailable("The engine is starting again after it died.")
+    return Response()
+
+
+@router.get("/v1/models", **describe(ModelList))
+@router.get("/models", include_in_schema=False)
+async def list_models(request: Request) -> Response:
+    """Every name that requests may use, with what stands behind it."""
+    cards = [_card(target) for target in server_of(request).models.targets]
+    return _json({"object": "list", "data": cards})
+
+
+@router.get("/v1/models/{name:path}", **describe(ModelCard))
+async def get_model(request: Request, name: str) -> Response:
+    """One of the names."""
+    return _json(_card(server_of(request).models.find(name)))
+
+
+@router.get("/version", **describe(Version))
+async def get_version() -> Response:
+    """The server's version."""
+    return _json({"version": own_version()})
+
+
+@router.get("/metrics", **describe(None))
+async def get_metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    return Response(server_of(request).metrics.text(), media_type=CONTENT_TYPE)
+
+
+@router.get("/load", **describe(Load))
+async def get_load(request: Request) -> Response:
+    """How many requests are under way, this one not counted."""
+    return _json({"server_load": server_of(request).metrics.requests_in_flight - 1})
+
+
+def _card(target: Target) -> dict[str, Any]:
+    model = target.model
+    ready = model.client.ready
+    return {
+        "id": target.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "cenote",
+        "root": model.config.name,
+        "parent": model.name if target.adapter else None,
+        "max_model_len": ready.max_model_len,
+        "permission": [],
+        "tasks": ready.supported_tasks,
+        "score_kind": model.processors.score_kind,
+        "embedding_size": ready.embedding_size,
+        "dtype": ready.dtype,
+        "device": ready.device,
+        "kernels": ready.kernels,
+        "revision": model.config.revision,
+    }
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(to_json(value), media_type="application/json")

@@ -1,0 +1,142 @@
+"""What all request bodies have in common: strict types, removed names, and the shared fields.
+
+Strict means that true is no number and null no text. Unknown fields are ignored, as OpenAI does;
+values are checked by the processors, so that online and offline refuse the same things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cenote.errors import InvalidRequest
+from cenote.processors.inputs import PromptOptions
+
+
+class Body(BaseModel):
+    """A JSON object that a client sends. `removed` maps old names to what to use instead."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "softmax": "use_activation",
+        "activation": "use_activation",
+    }
+
+    @classmethod
+    def refuse_removed(cls, fields: Mapping[str, Any]) -> None:
+        """Refuses names that vLLM once had: ignoring them would change the numbers silently."""
+        for name in cls.removed.keys() & fields.keys():
+            raise InvalidRequest(
+                f"{name} was removed; use {cls.removed[name]} instead.", param=name
+            )
+
+
+class ModelBody(Body):
+    """A body that names the model."""
+
+    model: str | None = Field(
+        None,
+        description="A served name, alias or adapter; absent: the first served model.",
+        examples=["minilm"],
+    )
+
+
+class PromptBody(ModelBody):
+    """The fields that every request which runs prompts may have."""
+
+    truncate_prompt_tokens: int | None = Field(
+        None,
+        description="Absent: a prompt over the limit is refused. -1: cut to the model's limit. "
+        "n: keep n tokens, special tokens included.",
+        examples=[-1],
+    )
+    truncation_side: Literal["left", "right"] | None = Field(
+        None, description="Which end is cut; absent: the tokenizer's own."
+    )
+    use_activation: bool | None = Field(
+        None,
+        description="Normalise an embedding, softmax or sigmoid a class; absent: as the model "
+        "says. false gives the raw numbers.",
+    )
+    normalize: bool | None = Field(None, description="Another name of use_activation.")
+    priority: int = Field(0, description="Smaller is served earlier.")
+    request_id: str | None = Field(
+        None, description="Used in the answer's id; absent: the X-Request-Id header, or a new one."
+    )
+    user: str | None = Field(None, description="Accepted for OpenAI's sake; not used.")
+    cache_salt: str | None = Field(
+        None,
+        description="A secret of the caller: caches are shared only between equal salts.",
+        examples=["tenant-7"],
+    )
+    mm_processor_kwargs: dict[str, Any] | None = Field(
+        None, description="For the multimodal processor; goes to every prompt."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="For the prompt template, and for nothing else."
+    )
+
+    def activation(self) -> bool | None:
+        """`use_activation` under either of its names; raises `InvalidRequest` where they differ."""
+        names = {self.use_activation, self.normalize} - {None}
+        if len(names) > 1:
+            raise InvalidRequest(
+                f"normalize is another name of use_activation, but normalize is {self.normalize} "
+                f"and use_activation is {self.use_activation}.",
+                param="normalize",
+            )
+        return names.pop() if names else None
+
+    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
+        """The fields above as processors take them."""
+        return PromptOptions(
+            truncate_prompt_tokens=self.truncate_prompt_tokens,
+            truncation_side=self.truncation_side,
+            use_activation=self.activation(),
+            priority=self.priority,
+            request_id=self.request_id or request_id,
+            adapter=adapter,
+            cache_salt=self.cache_salt,
+            mm_processor_kwargs=self.mm_processor_kwargs,
+            chat_template_kwargs=self.chat_template_kwargs,
+        )
+
+
+class Answer(BaseModel):
+    """A JSON object that the server sends; only documentation, answers are built without it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Usage(Answer):
+    """Tokens that ran. A prompt that several results share (a rerank's query) counts once."""
+
+    prompt_tokens: int = Field(examples=[7])
+    total_tokens: int = Field(examples=[7])
+    completion_tokens: int = Field(0, description="Always 0.")
+    prompt_tokens_details: dict[str, int] | None = Field(
+        None, description="cached_tokens, where the prefix cache had some."
+    )
+
+
+class Item(Answer):
+    """What every result of one input tells."""
+
+    index: int = Field(description="Position of the input in the request.", examples=[0])
+    prompt_tokens: int = Field(
+        description="Extension: tokens of this input that ran.", examples=[7]
+    )
+    truncated: bool = Field(description="Extension: whether this input was cut.", examples=[False])
+
+
+class ListAnswer(Answer):
+    """The frame of answers that carry a list."""
+
+    id: str = Field(examples=["embd-3f2a9c0d"])
+    object: Literal["list"]
+    created: int = Field(description="Unix time in seconds.", examples=[1_790_000_000])
+    model: str = Field(examples=["minilm"])
+    usage: Usage

@@ -1,0 +1,102 @@
+"""Bodies of /v1/embeddings, and the fields that all routes with vectors share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from cenote.processors.inputs import EmbedInput, PromptOptions
+from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endianness
+from cenote.server.schemas.body import Item, ListAnswer, PromptBody
+from cenote.server.schemas.prompts import Prompts
+
+
+class InputBody(PromptBody):
+    """A body whose `input` is one prompt or several, as text or token ids."""
+
+    input: Prompts = Field(
+        description="A text, a list of texts, token ids, or a list of token-id lists.",
+        examples=["Where do cenotes come from?"],
+    )
+    add_special_tokens: bool = Field(
+        True, description="Whether the tokenizer adds its special tokens to texts."
+    )
+    prompt: str | None = Field(
+        None, description="Text to put before each input, as sentence-transformers does."
+    )
+    prompt_name: str | None = Field(
+        None, description="Name of one of the model's own prompts, put before each input."
+    )
+    input_type: str | None = Field(
+        None, description="query or document, for models that encode the two differently."
+    )
+
+    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
+        return replace(
+            super().options(request_id, adapter),
+            add_special_tokens=self.add_special_tokens,
+            prompt=self.prompt,
+            prompt_name=self.prompt_name,
+            input_type=self.input_type,
+        )
+
+
+class VectorBody(InputBody):
+    """A body whose answer has vectors."""
+
+    encoding_format: EncodingFormat | None = Field(
+        "float",
+        description="float: JSON numbers. base64: of the raw bytes. bytes: the raw bytes as the "
+        "body, described by the header `metadata`. bytes_only: the same without that header.",
+    )
+    embed_dtype: EmbedDType | None = Field(
+        "float32", description="Number format of base64 and bytes."
+    )
+    endianness: Endianness | None = Field(
+        "native", description="Byte order of base64 and bytes; native is little on all our hosts."
+    )
+    dimensions: int | None = Field(
+        None, description="Cut vectors to this size (matryoshka), then normalise again."
+    )
+
+    def encoding(self) -> Encoding:
+        """How the vectors go out; null is the same as absent."""
+        return Encoding(
+            self.encoding_format or "float",
+            self.embed_dtype or "float32",
+            self.endianness or "native",
+        )
+
+
+class EmbeddingRequest(VectorBody):
+    """OpenAI's embeddings request, with extensions."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"model": "minilm", "input": ["First text.", "Second text."]}]
+        }
+    )
+
+    def to_input(self, request_id: str, adapter: str | None) -> EmbedInput:
+        return EmbedInput(
+            prompts=self.input,
+            dimensions=self.dimensions,
+            options=self.options(request_id, adapter),
+        )
+
+
+class EmbeddingItem(Item):
+    """One input's vector."""
+
+    object: Literal["embedding"]
+    embedding: list[float] | str = Field(
+        description="Numbers, or base64 text.", examples=[[0.01, -0.2, 0.3]]
+    )
+
+
+class EmbeddingResponse(ListAnswer):
+    """OpenAI's embeddings answer; strict clients ignore the extensions."""
+
+    data: list[EmbeddingItem]

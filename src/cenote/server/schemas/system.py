@@ -1,0 +1,84 @@
+"""Bodies of the routes about the server itself, and of every error."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from cenote.params import Task
+from cenote.server.schemas.body import Answer, ModelBody
+
+
+class ErrorDetail(Answer):
+    """One error in OpenAI's form."""
+
+    message: str = Field(description="Names the field, the value and the limit.")
+    type: str = Field(examples=["invalid_request_error"])
+    param: str | None = Field(description="The field that is wrong.", examples=["dimensions"])
+    code: str = Field(description="Stable; for programs.", examples=["invalid_request"])
+
+
+class ErrorResponse(Answer):
+    """Every error of every route. `detail` and `message` repeat the message for other clients."""
+
+    error: ErrorDetail
+    detail: str
+    message: str
+
+
+class ModelCard(Answer):
+    """One name that requests may use, and what stands behind it."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: Literal["cenote"]
+    root: str = Field(description="The model's own name or folder.")
+    parent: str | None = Field(description="The base model, for adapters.")
+    max_model_len: int
+    permission: list[Any]
+    tasks: list[Task] = Field(description="Extension: what the model does.")
+    score_kind: str | None = Field(
+        description="Extension: bi_encoder, cross_encoder, late_interaction, or null: can't score."
+    )
+    embedding_size: int = Field(description="Extension.")
+    dtype: str = Field(description="Extension: number format that it runs in.")
+    device: str = Field(description="Extension.")
+    kernels: str = Field(description="Extension: the CPU kernels that run.")
+    revision: str = Field(description="Extension.")
+
+
+class ModelList(Answer):
+    """Every name that requests may use."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Version(Answer):
+    version: str
+
+
+class Load(Answer):
+    server_load: int = Field(description="Requests under way.")
+
+
+class ReloadRequest(ModelBody):
+    """New weights of the same architecture."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"folder": "/models/mine-v2"}]})
+
+    folder: str | None = Field(None, description="Folder of the weights; absent: the model's own.")
+
+
+class AdminRequest(ModelBody):
+    """Which model is meant; may be left out, body and all."""
+
+
+class AdminResponse(Answer):
+    """What the engine did."""
+
+    model: str
+    method: str
+    result: Any = None

@@ -1,0 +1,99 @@
+"""What the routes of one server share: its models, settings, metrics and dispatcher.
+
+One object on the app; routes get it with `server_of(request)`. It knows no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from time import time
+from typing import Any, TypeVar, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cenote.config.server import ServerConfig
+from cenote.errors import PayloadTooLarge
+from cenote.processors.prepared import Prepared
+from cenote.server.dispatch import Answer, Dispatcher, Finished
+from cenote.server.metrics import Metrics
+from cenote.server.parsing import parse
+from cenote.server.schemas.body import ModelBody
+from cenote.server.served import ServedModels, Target
+
+ResultT = TypeVar("ResultT")
+BodyT = TypeVar("BodyT", bound=ModelBody)
+
+
+@dataclass(kw_only=True, slots=True)
+class Server:
+    """One server. `is_draining` becomes true at SIGTERM and stays so."""
+
+    config: ServerConfig
+    models: ServedModels
+    metrics: Metrics
+    dispatcher: Dispatcher
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that runs prompts: who asked for what, and the frame of its answer."""
+
+    server: Server
+    request: Request
+    target: Target
+    request_id: str
+
+    def frame(self, prefix: str, finished: Finished[Any], kind: str = "list") -> dict[str, Any]:
+        """The members that every answer has; `prefix` stands before the id."""
+        tokens = finished.prompt_tokens
+        cached = {"cached_tokens": finished.cached_tokens} if finished.cached_tokens else None
+        return {
+            "id": f"{prefix}-{self.request_id}",
+            "object": kind,
+            "created": int(time()),
+            "model": self.target.name,
+            "usage": {
+                "prompt_tokens": tokens,
+                "total_tokens": tokens,
+                "completion_tokens": 0,
+                "prompt_tokens_details": cached,
+            },
+        }
+
+    def limit(self, items: Sized, param: str) -> None:
+        """Refuses a list with more items than the server takes in one request."""
+        most = self.server.config.max_items_per_request
+        if len(items) > most:
+            raise PayloadTooLarge(
+                f"{param} has {len(items)} items; this server takes at most {most} in one "
+                "request (max_items_per_request).",
+                param=param,
+            )
+
+    async def run(
+        self,
+        prepare: Callable[[], Prepared[ResultT]],
+        render: Callable[[Finished[ResultT]], Answer],
+    ) -> Response:
+        """Runs it on the target's engine; see `Dispatcher.run`."""
+        client = self.target.model.client
+        return await self.server.dispatcher.run(self.request, client, prepare, render)
+
+
+def server_of(request: Request) -> Server:
+    """The server that the request came to."""
+    return cast(Server, request.app.state.server)
+
+
+async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
+    """A request's checked body, and the call for its model.
+
+    Raises what `parse` raises, and `ModelNotFound`.
+    """
+    body = await parse(request, kind)
+    server = server_of(request)
+    request_id = getattr(body, "request_id", None) or request.scope["state"]["request_id"]
+    return body, Call(server, request, server.models.find(body.model), request_id)
