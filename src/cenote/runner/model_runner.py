@@ -1,0 +1,190 @@
+"""A loaded model that runs scheduled steps. It knows no queue, no messages and no processes."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cenote.config.engine import EngineConfig
+from cenote.config.model import ModelConfig, load_model_config
+from cenote.errors import ModelLoadError
+from cenote.kernels import backend
+from cenote.loader.hub import resolve
+from cenote.models.base import PoolingModel
+from cenote.models.load import load_model
+from cenote.params import PoolingParams, Task
+from cenote.poolers.base import Pooler
+from cenote.poolers.factory import build_poolers
+from cenote.runner import device as machine
+from cenote.runner.input_batch import make_batch
+from cenote.runner.pooling_runner import PoolingRunner, batch_order
+from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
+
+logger = logging.getLogger(__name__)
+
+# What must stay as it is when new weights come: the rest of the engine was built on it.
+_FIXED = ("architecture", "vocab_size", "hidden_size", "num_layers", "num_labels", "max_model_len")
+
+_WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerInfo:
+    """What a runner serves and on what. `embedding_size` is 0 for models without vectors."""
+
+    supported_tasks: tuple[Task, ...]
+    embedding_size: int
+    max_model_len: int
+    vocab_size: int
+    step_tokens: int
+    dtype: str
+    device: str
+    kernels: str
+    load_time: float
+
+
+class ModelRunner:
+    """Loads `config.model` and runs steps on it. One thread at a time.
+
+    Raises:
+        ModelLoadError: the model can't be found, read or served.
+        InvalidRequest: the device is not one of this machine.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        started = time.perf_counter()
+        self._config = config
+        self._device = machine.choose_device(config.device)
+        self._dtype, why = machine.choose_dtype(config.dtype, self._device)
+        found = resolve(config.model, config.revision)
+        self._model_config = load_model_config(
+            found.folder, name=found.name, revision=found.revision, engine=config
+        )
+        self._model, poolers = self._load(self._model_config)
+        self._offered = set(poolers)
+        logger.info(
+            "dtype %s (%s), device %s, kernels %s, %d threads",
+            _name(self._dtype),
+            why,
+            self._device,
+            backend.describe(),
+            torch.get_num_threads(),
+        )
+        self.pooling = PoolingRunner(
+            poolers,
+            causal=self._model.info.causal,
+            query_cache_bytes=config.query_cache_bytes,
+        )
+        self.ready_info = RunnerInfo(
+            supported_tasks=tuple(sorted(self.pooling.supported_tasks)),
+            embedding_size=self._warm_up(),
+            max_model_len=self._model_config.max_model_len,
+            vocab_size=self._model_config.vocab_size,
+            step_tokens=machine.step_tokens(config.max_num_batched_tokens, self._device),
+            dtype=_name(self._dtype),
+            device=str(self._device),
+            kernels=backend.instruction_set(),
+            load_time=time.perf_counter() - started,
+        )
+        logger.info("%s loaded in %.1f s", found.name, self.ready_info.load_time)
+
+    @property
+    def supported_tasks(self) -> frozenset[Task]:
+        return self.pooling.supported_tasks
+
+    def add_request(self, request_id: str, params: PoolingParams) -> None:
+        """Takes a request in before it is scheduled, so that its end is understood in any state.
+
+        Raises:
+            UnsupportedTask, InvalidRequest: see `PoolingRunner.add_request`.
+        """
+        self.pooling.add_request(request_id, params)
+
+    @torch.inference_mode()
+    def execute(self, step: ScheduledStep) -> list[PooledResult]:
+        """Runs a step: results of the prompts that it completes.
+
+        The finished are told to the pooling runner before the preempted join them for removal: a
+        preempted document keeps its reservation of its query.
+        """
+        self.pooling.on_requests_finished(sorted(step.finished_ids))
+        for request_id in sorted(step.finished_ids | step.preempted_ids):
+            self.pooling.remove_request(request_id)
+        for request in step.requests:
+            self.pooling.add_request(request.request_id, request.params)
+        results, to_run = self.pooling.answer_from_cache(step.requests)
+        if not to_run:
+            return results
+        to_run.sort(key=batch_order)
+        return results + self._forward(to_run)
+
+    def _forward(self, requests: Sequence[ScheduledRequest]) -> list[PooledResult]:
+        batch = make_batch(requests, self._device)
+        return self.pooling.pool(self._model(batch), batch, requests)
+
+    def reset_encoder_cache(self) -> None:
+        """Forgets late-interaction state and the query cache: both depend on the weights."""
+        self.pooling.clear()
+
+    def reset_mm_cache(self) -> None:
+        """Forgets prepared multimodal inputs, of which a text model has none. They don't depend on
+        the weights, so late-interaction state stays."""
+
+    def reload_weights(self, folder: str | None = None) -> None:
+        """Loads weights of the same architecture, by default from the model's own folder again.
+
+        The old ones serve on if that fails. Call it only while no score group is half run.
+
+        Raises:
+            ModelLoadError: the checkpoint can't be read, or is another architecture's or size's.
+        """
+        path = self._model_config.path if folder is None else Path(folder)
+        config = load_model_config(
+            path,
+            name=self._model_config.name,
+            revision=self._model_config.revision,
+            engine=self._config,
+        )
+        _check_same(self._model_config, config)
+        model, poolers = self._load(config)
+        if set(poolers) != self._offered:
+            raise ModelLoadError(
+                f"The new checkpoint's tasks are {sorted(poolers)}, not {sorted(self._offered)}."
+            )
+        self._model, self._model_config = model, config
+        self.pooling.replace_poolers(poolers)
+        logger.info("weights reloaded from %s", path)
+
+    def _load(self, config: ModelConfig) -> tuple[PoolingModel, Mapping[Task, Pooler]]:
+        model = load_model(config, dtype=self._dtype, device=self._device, engine=self._config)
+        return model, build_poolers(config, model, self._device)
+
+    def _warm_up(self) -> int:
+        """Runs every task once, so that the first request is not slow; the embedding's size."""
+        size = 0
+        length = min(_WARM_UP_TOKENS, self._model_config.max_model_len)
+        for task in sorted(self.supported_tasks):
+            request = ScheduledRequest("warm-up", [0] * length, PoolingParams(task), 0, length)
+            (result,) = self.execute(ScheduledStep([request], finished_ids={"warm-up"}))
+            if task in ("embed", "token_embed") and result.data is not None:
+                size = size or result.data.shape[-1]
+        self.pooling.clear()
+        return size
+
+
+def _check_same(old: ModelConfig, new: ModelConfig) -> None:
+    for name in _FIXED:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            raise ModelLoadError(
+                f"The new checkpoint has {name} {after!r}; the served model has {before!r}."
+            )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,199 @@
+"""From hidden states to each request's result: poolers by task, late interaction, then the host.
+
+It knows no model, no scheduling and no processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cenote.errors import UnsupportedTask
+from cenote.layers.packed import PackedBatch
+from cenote.params import TASKS, TOKEN_LEVEL_TASKS, LateInteractionParams, PoolingParams, Task
+from cenote.poolers.base import Pooler
+from cenote.runner.input_batch import take_sequences
+from cenote.runner.late_interaction_runner import (
+    Answer,
+    LateInteractionRunner,
+    TokenVectors,
+    not_finite,
+)
+from cenote.runner.query_cache import QueryCache, QueryVectors
+from cenote.step import PooledResult, ScheduledRequest
+
+# What this runner can do at all; a model offers those of them that its head supports.
+ALLOWED_TASKS: frozenset[Task] = frozenset(TASKS)
+
+
+def supported_tasks(offered: Iterable[Task], *, causal: bool) -> frozenset[Task]:
+    """The tasks to serve: a causal model drops all token-level ones together."""
+    tasks = ALLOWED_TASKS & frozenset(offered)
+    return tasks - TOKEN_LEVEL_TASKS if causal else tasks
+
+
+class PoolingRunner:
+    """Per-request state, and one `pool` per step. One thread at a time."""
+
+    def __init__(
+        self, poolers: Mapping[Task, Pooler], *, causal: bool, query_cache_bytes: int
+    ) -> None:
+        self.supported_tasks = supported_tasks(poolers, causal=causal)
+        self.late_interaction = LateInteractionRunner()
+        self.query_cache = QueryCache(query_cache_bytes)
+        self._poolers = dict(poolers)
+        self._params: dict[str, PoolingParams] = {}
+
+    @property
+    def num_entries(self) -> int:
+        """Entries of per-request state, which must all go when their requests do."""
+        return len(self._params) + self.late_interaction.num_entries
+
+    def add_request(self, request_id: str, params: PoolingParams) -> None:
+        """Takes a request in; again for a known one changes nothing.
+
+        Raises:
+            UnsupportedTask: the model can't do it.
+            InvalidRequest: its late-interaction part is not valid.
+        """
+        if request_id in self._params:
+            return
+        task = self._task(params)
+        if params.late_interaction is not None and task != "token_embed":
+            raise UnsupportedTask(f"{task} with late interaction", self.supported_tasks)
+        self.late_interaction.add_request(request_id, params.late_interaction)
+        self._params[request_id] = params
+
+    def remove_request(self, request_id: str) -> None:
+        """Drops a finished or preempted request's state (but not a document's reservation)."""
+        self._params.pop(request_id, None)
+
+    def on_requests_finished(self, request_ids: Iterable[str]) -> None:
+        """Told of requests that are over for good, before any is removed."""
+        self.late_interaction.on_requests_finished(request_ids)
+
+    def clear(self) -> None:
+        """Forgets all requests, kept queries and cached queries."""
+        self._params.clear()
+        self.late_interaction.clear()
+        self.query_cache.clear()
+
+    def replace_poolers(self, poolers: Mapping[Task, Pooler]) -> None:
+        """New heads after a reload of weights; all state of the old ones is dropped."""
+        self._poolers = dict(poolers)
+        self.clear()
+
+    def _task(self, params: PoolingParams) -> Task:
+        if params.task is None or params.task not in self.supported_tasks:
+            raise UnsupportedTask(str(params.task), self.supported_tasks)
+        return params.task
+
+    # --- one step -------------------------------------------------------------------------------
+
+    def answer_from_cache(
+        self, requests: Sequence[ScheduledRequest]
+    ) -> tuple[list[PooledResult], list[ScheduledRequest]]:
+        """Results of queries whose vectors are cached, and the requests that must run."""
+        answered: list[tuple[str, Answer]] = []
+        to_run: list[ScheduledRequest] = []
+        for request in requests:
+            part = request.params.late_interaction
+            entry = None
+            if part is not None and part.mode == "cache_query" and part.content_key is not None:
+                entry = self.query_cache.get(part.content_key)
+            if part is None or entry is None:
+                to_run.append(request)
+            else:
+                answered.append((request.request_id, self.late_interaction.keep(part, entry)))
+        return to_host(answered), to_run
+
+    def pool(
+        self, hidden: Tensor, batch: PackedBatch, requests: Sequence[ScheduledRequest]
+    ) -> list[PooledResult]:
+        """Results of the requests whose prompt is complete. `hidden` is `[T, H]` float32.
+
+        Requests stand in the batch's order, those of one task side by side.
+        """
+        answers: list[tuple[str, Answer]] = []
+        vectors: list[TokenVectors] = []
+        first = 0
+        for (task, complete), group in groupby(requests, key=batch_order):
+            members = list(group)
+            end = first + len(members)
+            if complete and task is not None:
+                part_hidden, part = take_sequences(hidden, batch, first, end)
+                params = [request.params for request in members]
+                pooled = self._poolers[task](part_hidden, part, params)
+                for request, one in zip(members, pooled, strict=True):
+                    role = request.params.late_interaction
+                    if role is None:
+                        answers.append((request.request_id, Answer(one.data, one.indices)))
+                    else:
+                        vectors.append(
+                            TokenVectors(request.request_id, role, one.data, one.indices)
+                        )
+            first = end
+        return to_host(answers + self._interact(vectors))
+
+    def _interact(self, vectors: Sequence[TokenVectors]) -> list[tuple[str, Answer]]:
+        """Queries first, whatever their place in the batch, then the documents."""
+        queries = [one for one in vectors if one.part.mode == "cache_query"]
+        documents = [one for one in vectors if one.part.mode == "score_doc"]
+        answers = [(one.request_id, self._keep(one.part, one)) for one in queries]
+        scores = self.late_interaction.score(documents)
+        return answers + [
+            (one.request_id, score) for one, score in zip(documents, scores, strict=True)
+        ]
+
+    def _keep(self, part: LateInteractionParams, one: TokenVectors) -> Answer:
+        """Clones a query's rows out of the batch's buffer, which the next step reuses."""
+        if not bool(torch.isfinite(one.vectors).all()):
+            return Answer(error=not_finite())
+        positions = None if one.positions is None else one.positions.clone()
+        query = QueryVectors(one.vectors.clone(), positions)
+        if part.content_key is not None:
+            self.query_cache.put(part.content_key, query)
+        return self.late_interaction.keep(part, query)
+
+
+def batch_order(request: ScheduledRequest) -> tuple[Task | None, bool]:
+    """Requests with the same value lie side by side in a batch, so that heads work on views."""
+    return request.params.task, request.is_last_chunk
+
+
+def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
+    """One copy from the device for all data, one for all indices; NaN and infinity are errors."""
+    data = _host_parts([answer.data for _, answer in answers], torch.float32)
+    indices = _host_parts([answer.indices for _, answer in answers], torch.int32)
+    results = []
+    for (request_id, answer), part, positions in zip(answers, data, indices, strict=True):
+        if answer.error is not None:
+            results.append(PooledResult(request_id, error=answer.error))
+        elif part is None or not np.isfinite(part).all():
+            results.append(PooledResult(request_id, error=not_finite()))
+        else:
+            results.append(PooledResult(request_id, part, positions))
+    return results
+
+
+def _host_parts(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> list[NDArray[Any] | None]:
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not given:
+        return [None] * len(tensors)
+    flat = torch.cat([tensor.reshape(-1) for tensor in given]).to("cpu", dtype).numpy()
+    parts: list[NDArray[Any] | None] = []
+    start = 0
+    for tensor in tensors:
+        if tensor is None:
+            parts.append(None)
+        else:
+            end = start + tensor.numel()
+            parts.append(flat[start:end].reshape(tuple(tensor.shape)))
+            start = end
+    return parts
