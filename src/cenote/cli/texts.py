@@ -1,0 +1,100 @@
+"""Where a command's texts come from: arguments, a file or stdin, in order, each with its place.
+
+It knows no models. Text files hold one text a line; JSONL files (.jsonl, .ndjson) hold strings, or
+objects whose text stands under a named field.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from cenote.errors import InvalidRequest
+
+JSONL_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text and where it stands, for messages: `line 7 of notes.txt`, `argument 2`."""
+
+    text: str
+    place: str
+
+
+def read_texts(arguments: Sequence[str], file: Path | None, field: str) -> Iterator[Text]:
+    """The texts in order. `file` may be `-`; without arguments and file, a pipe on stdin is read.
+
+    Raises `InvalidRequest` that says what to do, or which line of the file is wrong.
+    """
+    if arguments and file is not None:
+        raise InvalidRequest("Give texts as arguments or with --input, not both.", param="input")
+    if arguments:
+        yield from (
+            Text(text, f"argument {index}") for index, text in enumerate(arguments, start=1)
+        )
+        return
+    if file is None and sys.stdin.isatty():
+        raise InvalidRequest(
+            "No text given. Write it as an argument, or use --input FILE (- is stdin).",
+            param="input",
+        )
+    yield from _read_lines(file or Path("-"), field)
+
+
+def _read_lines(file: Path, field: str) -> Iterator[Text]:
+    name = "stdin" if str(file) == "-" else str(file)
+    is_jsonl = file.suffix in JSONL_SUFFIXES
+    with _open(file) as stream:
+        for number, raw in enumerate(stream, start=1):
+            place = f"line {number} of {name}"
+            try:
+                line = raw.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InvalidRequest(f"{place}: not UTF-8 ({error.reason}).") from error
+            yield Text(_field_of(line, field, place) if is_jsonl else line, place)
+
+
+def _open(file: Path) -> IO[bytes] | nullcontext[IO[bytes]]:
+    if str(file) == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise InvalidRequest(f"Can't read {file}: {error.strerror}.", param="input") from error
+
+
+def _field_of(line: str, field: str, place: str) -> str:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise InvalidRequest(f"{place}: not JSON ({error}).") from error
+    if isinstance(value, dict):
+        if field not in value:
+            raise InvalidRequest(
+                f"{place}: no field {field!r}; it has {sorted(value)}. Choose one with --field."
+            )
+        value = value[field]
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{place}: expected a string, not {type(value).__name__}.")
+    return value
+
+
+def count_lines(file: Path | None) -> int | None:
+    """How many texts a file holds, for a progress bar; None where it can't be read twice."""
+    if file is None or not file.is_file():
+        return None
+    with file.open("rb") as stream:
+        return sum(1 for _ in stream)
+
+
+def chunks(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
+    """Consecutive lists of at most `size` texts: memory stays bounded on a file of any length."""
+    while chunk := list(islice(texts, size)):
+        yield chunk
