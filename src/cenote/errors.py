@@ -46,10 +46,13 @@ class InputTooLong(InvalidRequest):
 
     code = "input_too_long"
 
-    def __init__(self, length: int, limit: int, *, param: str | None = "input") -> None:
+    def __init__(
+        self, length: int, limit: int, *, param: str | None = "input", at_least: bool = False
+    ) -> None:
+        some = "at least " if at_least else ""
         super().__init__(
             f"This model's maximum context length is {limit} tokens. However, your prompt contains "
-            f"{length} tokens. Shorten it, or set truncate_prompt_tokens.",
+            f"{some}{length} tokens. Shorten it, or set truncate_prompt_tokens.",
             param=param,
         )
         self.length = length
@@ -135,13 +138,19 @@ BY_CODE: dict[str, type[CenoteError]] = {
     cls.code: cls
     for cls in (
         InvalidRequest,
+        InputTooLong,
+        UnsupportedTask,
         UnsupportedInput,
         NonFiniteResult,
         EngineUnavailable,
+        ModelLoadError,
     )
 }
 
 
 def from_code(code: str, message: str) -> CenoteError:
     """The error that was raised in the engine process, from its stable code and its message."""
-    return BY_CODE.get(code, CenoteError)(message)
+    cls = BY_CODE.get(code, CenoteError)
+    error = cls.__new__(cls)  # Some classes take the parts of a message; here it is whole.
+    CenoteError.__init__(error, message)
+    return error

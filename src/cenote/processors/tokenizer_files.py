@@ -1,0 +1,115 @@
+"""Builds the tokenizer of a model folder, with its own truncation and padding switched off.
+
+`tokenizer.json` where there is one; a BERT `vocab.txt` otherwise. It encodes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from cenote.config.files import read_object
+from cenote.errors import ModelLoadError
+
+_ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerFiles:
+    """What a folder says about its tokenizer. `special` is role (`mask`, `pad`…) → token text."""
+
+    backend: Backend
+    special: Mapping[str, str]
+    truncation_side: Literal["left", "right"]
+    input_names: tuple[str, ...] | None
+
+
+def load_tokenizer_files(folder: Path, *, lower_case: bool) -> TokenizerFiles:
+    """Reads the tokenizer of `folder`. `lower_case` is sentence-transformers' `do_lower_case`: it
+    lower-cases ahead of the tokenizer's own normaliser. Raises `ModelLoadError`."""
+    settings = read_object(folder / "tokenizer_config.json")
+    special = _special_tokens(folder, settings)
+    if (folder / "tokenizer.json").is_file():
+        backend = _from_json(folder / "tokenizer.json")
+    elif (folder / "vocab.txt").is_file():
+        backend = _from_vocabulary(folder / "vocab.txt", settings, special)
+    else:
+        raise ModelLoadError(
+            f"{folder} has no tokenizer.json (and no BERT vocab.txt). Make one with transformers: "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+        )
+    # A file may carry the settings of whoever saved it: all-MiniLM-L6-v2 cuts and pads to 128.
+    backend.no_truncation()
+    backend.no_padding()
+    if lower_case:
+        _lower_case(backend)
+    side = settings.get("truncation_side", "right")
+    if side not in ("left", "right"):
+        raise ModelLoadError(f"tokenizer_config.json: truncation_side {side!r} is unknown.")
+    names = settings.get("model_input_names")
+    return TokenizerFiles(backend, special, side, tuple(names) if names else None)
+
+
+def _from_json(path: Path) -> Backend:
+    try:
+        return Backend.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"{path} is not a tokenizer: {error}") from error
+
+
+def _from_vocabulary(
+    path: Path, settings: Mapping[str, Any], special: Mapping[str, str]
+) -> Backend:
+    """A BERT tokenizer (Devlin et al. 2019): lower case unless the settings say otherwise."""
+    tokens = {
+        "unk": "[UNK]",
+        "sep": "[SEP]",
+        "pad": "[PAD]",
+        "cls": "[CLS]",
+        "mask": "[MASK]",
+        **special,
+    }
+    vocabulary = WordPiece.read_file(str(path))
+    backend = Backend(WordPiece(vocabulary, unk_token=tokens["unk"]))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=bool(settings.get("do_lower_case", True)),
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        strip_accents=settings.get("strip_accents"),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    absent = [tokens[role] for role in ("cls", "sep", "unk") if tokens[role] not in vocabulary]
+    if absent:
+        raise ModelLoadError(f"{path} lacks the special tokens {absent}; it is no BERT vocabulary.")
+    backend.add_special_tokens([token for token in tokens.values() if token in vocabulary])
+    first, last = tokens["cls"], tokens["sep"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first}:0 $A:0 {last}:0",
+        pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
+        special_tokens=[(token, vocabulary[token]) for token in (first, last)],
+    )
+    return backend
+
+
+def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens by role; a token is a string, or an object with its `content`."""
+    found: dict[str, str] = {}
+    for source in (read_object(folder / "special_tokens_map.json"), settings):
+        for role in _ROLES:
+            value = source.get(f"{role}_token")
+            text = value.get("content") if isinstance(value, Mapping) else value
+            if isinstance(text, str):
+                found[role] = text
+    return found
+
+
+def _lower_case(backend: Backend) -> None:
+    own = backend.normalizer
+    parts = [own] if own is not None else []
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *parts])
