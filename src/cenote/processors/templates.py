@@ -1,0 +1,143 @@
+"""Jinja templates for prompts: score templates of rerankers, and chat templates.
+
+Templates run in a sandbox that can't change its arguments, in the environment that Hugging Face
+gives them. `chat_template_kwargs` arrive here and go nowhere else. A score template comes from the
+server's own file only: a tokenizer's chat template is never taken for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from cenote.config.engine import EngineConfig
+from cenote.config.files import read_json, read_object
+from cenote.config.model import ModelConfig
+from cenote.errors import InvalidRequest, ModelLoadError
+
+# A request may not replace the template, the texts, or how the result is used.
+RESERVED = frozenset({"chat_template", "tools", "tokenize", "messages", "query", "document"})
+
+
+class _Refused(TemplateError):
+    """A template's own `raise_exception`."""
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise _Refused(message)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.globals["raise_exception"] = _raise_exception
+    return environment
+
+
+class Template:
+    """One compiled template. Raises `ModelLoadError`, naming `where`, if it can't be compiled."""
+
+    def __init__(
+        self, source: str, *, where: str = "template", constants: Mapping[str, str] | None = None
+    ) -> None:
+        self._constants = dict(constants or {})
+        try:
+            self._template = _environment().from_string(source)
+        except TemplateError as error:
+            raise ModelLoadError(f"{where} is not a valid Jinja template: {error}") from error
+
+    def fill(self, variables: Mapping[str, Any] | None, own: Mapping[str, Any]) -> str:
+        """The text. `variables` are the request's `chat_template_kwargs`, `own` what we bring.
+
+        Raises `InvalidRequest` for reserved variables and for whatever the template refuses.
+        """
+        given = dict(variables or {})
+        taken = sorted(RESERVED & given.keys())
+        if taken:
+            raise InvalidRequest(
+                f"chat_template_kwargs may not set {', '.join(taken)}.",
+                param="chat_template_kwargs",
+            )
+        try:
+            return self._template.render({**self._constants, **own, **given})
+        except Exception as error:  # a template's expressions can raise anything
+            raise InvalidRequest(
+                f"The template can't be rendered with these values: {error}",
+                param="chat_template_kwargs",
+            ) from error
+
+
+class ScoreTemplate(Template):
+    """Makes one prompt of a query and a document.
+
+    A template finds them as the variables `query` and `document`, and as `messages` with the roles
+    `query` and `document`.
+    """
+
+    def render(self, query: str, document: str, variables: Mapping[str, Any] | None = None) -> str:
+        """The pair's prompt. Raises `InvalidRequest`, as all rendering does."""
+        messages = [
+            {"role": "query", "content": query},
+            {"role": "document", "content": document},
+        ]
+        return self.fill(variables, {"query": query, "document": document, "messages": messages})
+
+
+class ChatTemplate(Template):
+    """Makes one prompt of a conversation."""
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None = None
+    ) -> str:
+        """The conversation's prompt, without a generation prompt unless `variables` ask for it."""
+        return self.fill(variables, {"messages": list(messages), "add_generation_prompt": False})
+
+
+def load_score_template(config: ModelConfig, engine: EngineConfig) -> ScoreTemplate | None:
+    """The score template that the server was given, or None. Raises `ModelLoadError`."""
+    if engine.score_template is None:
+        return None
+    path = Path(engine.score_template).expanduser()
+    try:
+        source = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(
+            f"score_template {engine.score_template!r} can't be read: {error}"
+        ) from error
+    return ScoreTemplate(source, where=f"score_template {path}", constants=_special_tokens(config))
+
+
+def load_chat_template(config: ModelConfig) -> ChatTemplate | None:
+    """The model's own chat template, or None: `chat_template.jinja`, else tokenizer_config.json."""
+    folder = config.transformer_path
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        source: Any = file.read_text(encoding="utf-8")
+    else:
+        source = read_object(folder / "tokenizer_config.json").get("chat_template")
+        source = source or (read_json(folder / "chat_template.json") or {}).get("chat_template")
+    if isinstance(source, list):
+        named = {item.get("name"): item.get("template") for item in source}
+        source = named.get("default")
+    if not isinstance(source, str):
+        return None
+    return ChatTemplate(
+        source, where=f"chat template of {folder}", constants=_special_tokens(config)
+    )
+
+
+def _special_tokens(config: ModelConfig) -> dict[str, str]:
+    """`bos_token` and its like, which templates write out."""
+    settings = read_object(config.transformer_path / "tokenizer_config.json")
+    found = {}
+    for name, value in settings.items():
+        text = value.get("content") if isinstance(value, Mapping) else value
+        if name.endswith("_token") and isinstance(text, str):
+            found[name] = text
+    return found
