@@ -2,7 +2,7 @@
 // into a crash; everything else is the caller's.
 #include <nanobind/stl/string.h>
 
-#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -39,22 +39,22 @@ Activation checked_activation(int code) {
   return static_cast<Activation>(code);
 }
 
-std::unique_ptr<PackedWeight> make_weight(Address source, int dtype, int64_t out, int64_t in,
-                                          Address bias, const std::string& kind, bool halves) {
+void make_weight(PackedWeight* weight, Address source, int dtype, int64_t out, int64_t in,
+                 Address bias, const std::string& kind_name, bool halves) {
   require(out > 0 && in > 0, "a weight needs at least one input and one output");
   require(!halves || out % 2 == 0, "halves: the number of outputs must be even");
-  auto weight = std::make_unique<PackedWeight>();
+  const WeightKind kind = kind_named(kind_name);
+  const DType source_dtype = checked_dtype(dtype);
   const Kernels& level = kernels();
+  new (weight) PackedWeight;
   weight->kernels = level.linear;
   weight->isa = level.name;
-  weight->kind = kind_named(kind);
+  weight->kind = kind;
   weight->out_features = out;
   weight->in_features = in;
   weight->halves = halves;
-  const DType source_dtype = checked_dtype(dtype);
   nb::gil_scoped_release release;
   level.linear->pack(*weight, pointer<void>(source), source_dtype, pointer<float>(bias));
-  return weight;
 }
 
 int64_t bytes_of(const PackedWeight& weight) {
@@ -166,7 +166,7 @@ void bind_linear(nb::module_& m) {
 
   nb::class_<PackedWeight>(m, "PackedWeight",
                            "A copy of a row-major [out, in] matrix in the current level's order.")
-      .def(nb::new_(&make_weight), "weight"_a, "dtype"_a, "out_features"_a, "in_features"_a,
+      .def("__init__", &make_weight, "weight"_a, "dtype"_a, "out_features"_a, "in_features"_a,
            "bias"_a = 0, "kind"_a = "bf16", "halves"_a = false)
       .def_ro("out_features", &PackedWeight::out_features)
       .def_ro("in_features", &PackedWeight::in_features)

@@ -8,37 +8,38 @@
 
 namespace cenote::CENOTE_ISA {
 
+constexpr int kSums = kRegisters == 32 ? 24 : 10;
+
+// Independent chains of products. Their operands come from memory that the compiler knows nothing
+// of, or it would fold chains that look alike.
 template <class Dot>
-void register_products(int rounds, char* sink) {
-  constexpr int kSums = kRegisters == 32 ? 24 : 10;
-  typename Dot::Accumulator sums[kSums] = {};
-  alignas(64) char zeros[64] = {};
-  asm volatile("" ::"r"(zeros) : "memory");  // from here on the compiler knows nothing of them
-  const auto row = Dot::row(zeros);
-  const auto columns = Dot::columns(zeros);
+void register_products(int rounds) {
+  using Accumulator = typename Dot::Accumulator;
+  alignas(64) char memory[(kSums + 1) * sizeof(Accumulator)] = {};
+  asm volatile("" ::"r"(memory) : "memory");
+  Accumulator sums[kSums];
+#pragma GCC unroll 24
+  for (int s = 0; s < kSums; ++s) {
+    std::memcpy(&sums[s], memory + s * sizeof(Accumulator), sizeof(Accumulator));
+  }
+  const auto row = Dot::row(memory + kSums * sizeof(Accumulator));
+  const auto columns = Dot::columns(memory + kSums * sizeof(Accumulator));
   for (int i = 0; i < rounds; ++i) {
 #pragma GCC unroll 24
-    for (int s = 0; s < kSums; ++s) {
-      sums[s] = Dot::add(sums[s], row, columns);
-      // Keeps the compiler from folding equal chains into one.
-#if CENOTE_LEVEL >= CENOTE_LEVEL_AVX512
-      asm volatile("" : "+v"(sums[s]));
-#elif defined(__x86_64__)
-      asm volatile("" : "+x"(sums[s]));
-#endif
-    }
+    for (int s = 0; s < kSums; ++s) sums[s] = Dot::add(sums[s], row, columns);
   }
-  for (int s = 0; s < kSums; ++s) std::memcpy(sink, &sums[s], sizeof(sums[s]));
+#pragma GCC unroll 24
+  for (int s = 0; s < kSums; ++s) {
+    std::memcpy(memory + s * sizeof(Accumulator), &sums[s], sizeof(Accumulator));
+  }
+  asm volatile("" ::"r"(memory) : "memory");
 }
 
 template <class E>
 struct RegisterLoop {
   static double run(int rounds) {
     using Dot = typename E::Dot;
-    constexpr int kSums = kRegisters == 32 ? 24 : 10;
-    alignas(64) char sink[64];
-    register_products<Dot>(rounds, sink);
-    asm volatile("" ::"r"(sink) : "memory");
+    register_products<Dot>(rounds);
     return 2.0 * rounds * kSums * kLanes * Dot::kDepth;
   }
 };
