@@ -19,6 +19,7 @@ class Linear(nn.Module):
     Until `pack` it only holds parameters: `weight` `[out, in]` and `bias` float32 `[out]`.
     """
 
+    bias: nn.Parameter | None
     prepared: LinearWeight
 
     def __init__(
@@ -32,7 +33,8 @@ class Linear(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.weight = nn.Parameter(torch.empty(out_features, in_features, dtype=dtype))
-        self.bias = nn.Parameter(torch.empty(out_features, dtype=torch.float32)) if bias else None
+        own_bias = nn.Parameter(torch.empty(out_features, dtype=torch.float32)) if bias else None
+        self.register_parameter("bias", own_bias)
 
     def pack(self, form: WeightForm, *, halves: bool = False) -> None:
         """Prepares the weight; `halves` for the first product of a gated MLP."""

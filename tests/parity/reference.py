@@ -1,0 +1,133 @@
+"""One way to compare a model with its reference library: on the same folder, alone and together.
+
+`Served` is our model and poolers without an engine; `assert_matches_reference` runs a task on token
+ids three ways (one batch, the reverse order, each alone) and holds all of them to the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from cenote.config.engine import EngineConfig
+from cenote.config.model import ModelConfig, load_model_config
+from cenote.layers.packed import PackedBatch
+from cenote.models.base import PoolingModel
+from cenote.models.load import load_model
+from cenote.params import PoolingParams, Task
+from cenote.poolers.base import Pooled, Pooler
+from cenote.poolers.factory import build_poolers
+from torch import Tensor
+
+CPU = torch.device("cpu")
+
+TEXTS = (
+    "a",
+    "how do I reset my password?",
+    "The quick brown fox jumps over the lazy dog. " * 4,
+    "東京は日本の首都です。 Москва — столица России. القاهرة عاصمة مصر",
+    "emoji 😀👩‍👩‍👧 and flags 🇩🇪 mixed with text",
+    "control \x00\x07\x1b characters\r\n\tand\u200bzero width",
+    "Straße naïve café ﬁne Ångström",
+)
+
+
+@dataclass
+class Served:
+    """A model and its poolers, loaded as the engine loads them."""
+
+    config: ModelConfig
+    model: PoolingModel
+    poolers: dict[Task, Pooler]
+
+    def run(
+        self,
+        task: Task,
+        ids: Sequence[Sequence[int]],
+        types: Sequence[Sequence[int]] | None = None,
+        params: PoolingParams | None = None,
+    ) -> list[Pooled]:
+        """One batch of token ids, all with the same parameters."""
+        batch = pack(ids, types)
+        wanted = [PoolingParams(task=task) if params is None else params] * len(ids)
+        with torch.inference_mode():
+            return self.poolers[task](self.model(batch), batch, wanted)
+
+
+def serve(
+    folder: Path,
+    kernels: Any,
+    dtype: torch.dtype = torch.float32,
+    **settings: Any,
+) -> Served:
+    """Loads a folder with the given kernels."""
+    engine = EngineConfig(kernels=kernels, **settings)
+    config = load_model_config(folder, name="tested", revision="", engine=engine)
+    model = load_model(config, dtype=dtype, device=CPU, engine=engine)
+    return Served(config, model, build_poolers(config, model, CPU))
+
+
+def pack(
+    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
+) -> PackedBatch:
+    """Token ids, one after the other."""
+    lengths = [len(sequence) for sequence in ids]
+    flat_types = None if types is None else _flat(types)
+    return PackedBatch(
+        input_ids=_flat(ids),
+        positions=_flat([range(length) for length in lengths]),
+        cu_seqlens=torch.tensor([0, *lengths]).cumsum(0).int(),
+        seq_lens=lengths,
+        token_type_ids=flat_types,
+    )
+
+
+def _flat(sequences: Sequence[Sequence[int]]) -> Tensor:
+    return torch.tensor([item for part in sequences for item in part], dtype=torch.int32)
+
+
+@dataclass
+class Tolerance:
+    """How far a result may be from the reference: absolutely, or by the angle of its rows."""
+
+    absolute: float = 1e-5
+    cosine: float | None = None
+    worst: float = field(default=0.0, init=False)
+
+    def check(self, ours: Tensor, theirs: Tensor, what: str) -> None:
+        assert ours.shape == theirs.shape, what
+        if self.cosine is None:
+            difference = (ours - theirs).abs().max().item()
+            self.worst = max(self.worst, difference)
+            assert difference <= self.absolute, f"{what}: differs by {difference:.2e}"
+        else:
+            cosine = torch.cosine_similarity(ours, theirs, dim=-1).min().item()
+            assert cosine >= self.cosine, f"{what}: cosine {cosine:.6f}"
+
+
+def assert_matches_reference(
+    served: Served,
+    task: Task,
+    ids: Sequence[Sequence[int]],
+    expected: Sequence[Tensor],
+    *,
+    types: Sequence[Sequence[int]] | None = None,
+    params: PoolingParams | None = None,
+    tolerance: Tolerance | None = None,
+) -> None:
+    """The task's results against `expected`, and against themselves in other batches."""
+    tolerance = tolerance or Tolerance()
+    together = [item.data for item in served.run(task, ids, types, params)]
+    turned_types = None if types is None else types[::-1]
+    turned = [item.data for item in served.run(task, ids[::-1], turned_types, params)][::-1]
+    for index, theirs in enumerate(expected):
+        own_types = None if types is None else [types[index]]
+        alone = served.run(task, [ids[index]], own_types, params)[0].data
+        what = f"{task} of sequence {index} ({len(ids[index])} tokens)"
+        tolerance.check(together[index], theirs, what)
+        tolerance.check(alone, theirs, f"{what}, alone")
+        tolerance.check(alone, together[index], f"{what}, alone against in a batch")
+        tolerance.check(turned[index], together[index], f"{what}, in another order")
