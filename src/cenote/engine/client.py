@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from cenote.config.engine import EngineConfig
 from cenote.engine.messages import EngineOutput, EngineReady, EngineRequest, StepStats
 
 
@@ -43,7 +44,28 @@ class EngineClient(Protocol):
         """
 
     def control(self, method: str, **args: Any) -> Future[Any]:
-        """An admin call: reset_encoder_cache, reset_mm_cache, reset_prefix_cache, reload_weights."""
+        """An admin call: reset_encoder_cache, reset_mm_cache, reset_prefix_cache, stats, or
+        reload_weights (`folder`: default the model's own)."""
 
     def close(self) -> None:
         """Finishes what runs, then stops the engine."""
+
+
+def start_engine(config: EngineConfig, *, in_process: bool) -> EngineClient:
+    """Starts an engine and waits until it serves.
+
+    `in_process` runs it in a thread of this process (the offline API); else it is a process of its
+    own, started again if it dies, and this one never loads torch.
+
+    Raises:
+        ModelLoadError: the model can't be found, read or served.
+        InvalidRequest: a setting doesn't fit this machine.
+        EngineUnavailable: the process died while it started.
+    """
+    if in_process:
+        from cenote.engine.in_process import InProcessClient
+
+        return InProcessClient(config)
+    from cenote.engine.process_client import ProcessClient
+
+    return ProcessClient(config)

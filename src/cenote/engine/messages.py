@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from cenote.config.engine import EngineConfig
 from cenote.params import PoolingParams, Task
 
 
@@ -37,6 +38,15 @@ class EngineRequest(msgspec.Struct, tag=True, omit_defaults=True):
     priority: int = 0
     arrival_time: float = 0.0
     adapter: str | None = None
+
+
+class StartEngine(msgspec.Struct, tag=True, omit_defaults=True):
+    """The first message to an engine process. `weights` is the folder of the last reload, if any:
+    an engine that is started again serves what the one before it did."""
+
+    config: EngineConfig
+    weights: str | None = None
+    log_level: int = 20
 
 
 class AddRequests(msgspec.Struct, tag=True):
@@ -132,5 +142,5 @@ class EngineReady(msgspec.Struct, tag=True, omit_defaults=True):
     load_time: float = 0.0
 
 
-ToEngine = AddRequests | AbortRequests | ControlRequest
+ToEngine = StartEngine | AddRequests | AbortRequests | ControlRequest
 FromEngine = EngineOutputs | ControlReply | EngineReady

@@ -224,7 +224,12 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Whether a step now would run something, or has something to tell the runner."""
-        return bool(self._waiting or self._finished_ids or self._preempted_ids or self.running)
+        return bool(self.is_busy or self._failed or self._finished_ids or self._preempted_ids)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything runs or may be scheduled now."""
+        return bool(self._waiting or self.running)
 
     @property
     def num_waiting(self) -> int:
@@ -236,14 +241,16 @@ class Scheduler:
         return len(self._groups)
 
     def registrations(self) -> Iterator[tuple[str, PoolingParams]]:
-        """Unfinished runs as the runner must know them; a query's uses are the documents left."""
-        for run in dict.fromkeys(self._by_waiter.values()):
+        """Members of score groups as the runner must know them: a query's uses are the documents
+        that are left. A query whose documents are all gone needs no place there."""
+        for run in self._by_waiter.values():
             part = run.late_interaction
-            if part is not None and part.mode == "cache_query":
+            if part is None:
+                continue
+            if part.mode == "cache_query":
                 part = replace(part, query_uses=self._groups.num_documents(run))
+            if part.query_uses != 0:
                 yield run.request_id, replace(run.params, late_interaction=part)
-            else:
-                yield run.request_id, run.params
 
     # --- inner ----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from cenote.poolers.factory import build_poolers
 from cenote.runner import device as machine
 from cenote.runner.input_batch import make_batch
 from cenote.runner.pooling_runner import PoolingRunner, batch_order
+from cenote.runner.query_cache import QueryCache
 from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 # What must stay as it is when new weights come: the rest of the engine was built on it.
 _FIXED = ("architecture", "vocab_size", "hidden_size", "num_layers", "num_labels", "max_model_len")
 
-_WARM_UP_TOKENS = 16
+_PROBE_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class ModelRunner:
         )
         self.ready_info = RunnerInfo(
             supported_tasks=tuple(sorted(self.pooling.supported_tasks)),
-            embedding_size=self._warm_up(),
+            embedding_size=self._probe(self._model, poolers),
             max_model_len=self._model_config.max_model_len,
             vocab_size=self._model_config.vocab_size,
             step_tokens=machine.step_tokens(config.max_num_batched_tokens, self._device),
@@ -96,6 +97,10 @@ class ModelRunner:
     @property
     def supported_tasks(self) -> frozenset[Task]:
         return self.pooling.supported_tasks
+
+    @property
+    def query_cache(self) -> QueryCache:
+        return self.pooling.query_cache
 
     def add_request(self, request_id: str, params: PoolingParams) -> None:
         """Takes a request in before it is scheduled, so that its end is understood in any state.
@@ -156,6 +161,7 @@ class ModelRunner:
             raise ModelLoadError(
                 f"The new checkpoint's tasks are {sorted(poolers)}, not {sorted(self._offered)}."
             )
+        self._probe(model, poolers)
         self._model, self._model_config = model, config
         self.pooling.replace_poolers(poolers)
         logger.info("weights reloaded from %s", path)
@@ -164,16 +170,24 @@ class ModelRunner:
         model = load_model(config, dtype=self._dtype, device=self._device, engine=self._config)
         return model, build_poolers(config, model, self._device)
 
-    def _warm_up(self) -> int:
-        """Runs every task once, so that the first request is not slow; the embedding's size."""
+    @torch.inference_mode()
+    def _probe(self, model: PoolingModel, poolers: Mapping[Task, Pooler]) -> int:
+        """Runs every task once, so that the first request is not slow; the embedding's size.
+
+        Raises:
+            ModelLoadError: the model gives NaN or infinity even for a trivial prompt.
+        """
         size = 0
-        length = min(_WARM_UP_TOKENS, self._model_config.max_model_len)
-        for task in sorted(self.supported_tasks):
-            request = ScheduledRequest("warm-up", [0] * length, PoolingParams(task), 0, length)
-            (result,) = self.execute(ScheduledStep([request], finished_ids={"warm-up"}))
-            if task in ("embed", "token_embed") and result.data is not None:
+        pooling = PoolingRunner(poolers, causal=model.info.causal, query_cache_bytes=0)
+        length = min(_PROBE_TOKENS, model.config.max_model_len)
+        for task in sorted(pooling.supported_tasks):
+            request = ScheduledRequest("probe", [0] * length, PoolingParams(task), 0, length)
+            batch = make_batch([request], self._device)
+            (result,) = pooling.pool(model(batch), batch, [request])
+            if result.data is None:
+                raise ModelLoadError(f"The model can't be served ({task}): {result.error}")
+            if task in ("embed", "token_embed"):
                 size = size or result.data.shape[-1]
-        self.pooling.clear()
         return size
 
 

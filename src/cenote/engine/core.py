@@ -1,0 +1,260 @@
+"""The engine without its surroundings: requests in, one step at a time, outputs out.
+
+It ties the scheduler to the runner and isolates errors. It knows no threads, sockets or clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from cenote.config.engine import EngineConfig
+from cenote.engine.messages import (
+    EngineOutput,
+    EngineOutputs,
+    EngineReady,
+    EngineRequest,
+    StepStats,
+)
+from cenote.engine.scheduler import Ended, Scheduler
+from cenote.errors import CenoteError, InputTooLong, InvalidRequest, UnsupportedTask
+from cenote.params import PoolingParams
+from cenote.runner.model_runner import ModelRunner, RunnerInfo
+from cenote.runner.query_cache import QueryCache
+from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
+
+logger = logging.getLogger(__name__)
+
+# These change what results depend on: they wait until no submission is half run.
+QUIET_METHODS = frozenset({"reset_encoder_cache", "reload_weights"})
+
+# Weight of the newest step in the measured speed.
+_SPEED_SMOOTHING = 0.1
+
+
+class Runner(Protocol):
+    """What the core asks of a model runner (a fake in some tests)."""
+
+    ready_info: RunnerInfo
+
+    @property
+    def query_cache(self) -> QueryCache: ...
+    def add_request(self, request_id: str, params: PoolingParams) -> None: ...
+    def execute(self, step: ScheduledStep) -> list[PooledResult]: ...
+    def reset_encoder_cache(self) -> None: ...
+    def reset_mm_cache(self) -> None: ...
+    def reload_weights(self, folder: str | None = None) -> None: ...
+
+
+class EngineCore:
+    """One thread at a time. Loads the model unless it is given a runner.
+
+    Raises:
+        ModelLoadError: the model can't be found, read or served.
+    """
+
+    def __init__(self, config: EngineConfig, runner: Runner | None = None) -> None:
+        self.runner: Runner = ModelRunner(config) if runner is None else runner
+        info = self.runner.ready_info
+        self.scheduler = Scheduler(info.step_tokens, config.max_num_seqs)
+        self.ready = EngineReady(
+            supported_tasks=list(info.supported_tasks),
+            embedding_size=info.embedding_size,
+            max_model_len=info.max_model_len,
+            dtype=info.dtype,
+            device=info.device,
+            kernels=info.kernels,
+            load_time=info.load_time,
+        )
+        self._refused: list[EngineOutput] = []
+        self._counted = StepStats()
+        self._last_stats = StepStats()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` would do anything."""
+        return bool(self._refused) or self.scheduler.has_work
+
+    def add(self, requests: Sequence[EngineRequest]) -> None:
+        """Queues a submission, or refuses it as a whole: the next step tells which.
+
+        The runner is told of score groups at once, so that a document that is aborted before it
+        was ever scheduled still releases its use of the query.
+        """
+        try:
+            for request in requests:
+                self._check(request)
+            self.scheduler.add(requests, time.monotonic())
+        except CenoteError as error:
+            self._refused += [_failure(request.request_id, error) for request in requests]
+            return
+        for request in requests:
+            if request.params.late_interaction is not None:
+                self.runner.add_request(request.request_id, request.params)
+
+    def _check(self, request: EngineRequest) -> None:
+        info = self.runner.ready_info
+        if request.params.task not in info.supported_tasks:
+            raise UnsupportedTask(str(request.params.task), info.supported_tasks)
+        ids = request.prompt.token_ids
+        if not ids:
+            raise InvalidRequest("The prompt has no tokens.", param="input")
+        if len(ids) > info.max_model_len:
+            raise InputTooLong(len(ids), info.max_model_len)
+        if min(ids) < 0 or max(ids) >= info.vocab_size:
+            wrong = next(one for one in ids if not 0 <= one < info.vocab_size)
+            raise InvalidRequest(
+                f"Token id {wrong} is not in the vocabulary of {info.vocab_size} tokens.",
+                param="input",
+            )
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Drops requests whose clients went away."""
+        self.scheduler.abort(request_ids)
+
+    # --- one step -------------------------------------------------------------------------------
+
+    def step(self) -> EngineOutputs:
+        """Runs what the scheduler chooses. `stats` is None if nothing ran."""
+        step = self.scheduler.schedule(time.monotonic())
+        started = time.perf_counter()
+        results = self._run(step)
+        step_time = time.perf_counter() - started
+        ended = self.scheduler.update(results)
+        outputs, self._refused = self._refused, []
+        for one in ended:
+            outputs += _outputs(one, step_time)
+        return EngineOutputs(outputs, self._record(step, step_time) if step.requests else None)
+
+    def _run(self, step: ScheduledStep) -> list[PooledResult]:
+        """The step's results. If it raises, its requests run one by one, so that only the guilty
+        fail; what was told to the runner may be told again."""
+        try:
+            results = self.runner.execute(step)
+        except Exception as error:
+            if not step.requests:
+                raise
+            if len(step.requests) == 1:
+                return [_guilty(step.requests[0], error)]
+            logger.warning("a step of %d requests failed: %r", len(step.requests), error)
+            return [result for one in step.requests for result in self._run(_alone(one, step))]
+        answered = {result.request_id for result in results}
+        lost = [
+            one for one in step.requests if one.is_last_chunk and one.request_id not in answered
+        ]
+        return results + [PooledResult(one.request_id) for one in lost]
+
+    def _record(self, step: ScheduledStep, step_time: float) -> StepStats:
+        scheduler, cache, counted = self.scheduler, self.runner.query_cache, self._counted
+        tokens = step.num_tokens
+        speed = step_time / tokens
+        scheduler.seconds_per_token += _SPEED_SMOOTHING * (speed - scheduler.seconds_per_token)
+        stats = StepStats(
+            running=len(step.requests),
+            waiting=scheduler.num_waiting,
+            batch_requests=len(step.requests),
+            batch_tokens=tokens,
+            step_time=step_time,
+            shared_runs=scheduler.shared_runs - counted.shared_runs,
+            preemptions=scheduler.preemptions - counted.preemptions,
+            query_cache_hits=cache.hits - counted.query_cache_hits,
+            query_cache_misses=cache.misses - counted.query_cache_misses,
+        )
+        self._counted = StepStats(
+            shared_runs=scheduler.shared_runs,
+            preemptions=scheduler.preemptions,
+            query_cache_hits=cache.hits,
+            query_cache_misses=cache.misses,
+        )
+        self._last_stats = stats
+        return stats
+
+    # --- control --------------------------------------------------------------------------------
+
+    def ready_for(self, method: str) -> bool:
+        """Whether `control` may be called now. If not, only what has begun is scheduled from now
+        on: call `step` until it may."""
+        if method not in QUIET_METHODS:
+            return True
+        self.scheduler.park()
+        return not self.scheduler.is_busy
+
+    def control(self, method: str, args: dict[str, Any]) -> Any:
+        """Does an admin call; `ready_for` must have said yes.
+
+        Raises:
+            InvalidRequest: the method or an argument is unknown.
+            ModelLoadError: the new weights can't be served; the old ones still are.
+        """
+        try:
+            return self._control(method, args)
+        finally:
+            if method in QUIET_METHODS:
+                self.scheduler.unpark()
+
+    def _control(self, method: str, args: dict[str, Any]) -> Any:
+        allowed = {"folder"} if method == "reload_weights" else set()
+        if unknown := sorted(set(args) - allowed):
+            raise InvalidRequest(f"{method} has no argument {unknown[0]!r}.", param=unknown[0])
+        match method:
+            case "reset_encoder_cache":
+                self.runner.reset_encoder_cache()
+                self._register_again()
+            case "reset_mm_cache":
+                self.runner.reset_mm_cache()
+            case "reset_prefix_cache":
+                pass  # Bidirectional models keep no keys and values.
+            case "reload_weights":
+                self.runner.reload_weights(args.get("folder"))
+                self._register_again()
+            case "stats":
+                return msgspec.to_builtins(self._last_stats)
+            case _:
+                raise InvalidRequest(f"Unknown control method {method!r}.", param="method")
+        return None
+
+    def _register_again(self) -> None:
+        """Tells the runner, which has forgotten everything, of the requests that still wait."""
+        for request_id, params in self.scheduler.registrations():
+            self.runner.add_request(request_id, params)
+
+
+def _alone(request: ScheduledRequest, step: ScheduledStep) -> ScheduledStep:
+    return ScheduledStep([request], step.finished_ids, step.preempted_ids)
+
+
+def _guilty(request: ScheduledRequest, error: Exception) -> PooledResult:
+    if not isinstance(error, CenoteError):
+        logger.error("request %s failed", request.request_id, exc_info=error)
+        error = CenoteError(f"The model failed on this input: {type(error).__name__}: {error}")
+    return PooledResult(request.request_id, error=error)
+
+
+def _failure(request_id: str, error: CenoteError) -> EngineOutput:
+    return EngineOutput(request_id, error_code=error.code, error_message=error.message)
+
+
+def _outputs(ended: Ended, step_time: float) -> list[EngineOutput]:
+    """One output for each waiter of a run."""
+    request, result = ended.request, ended.result
+    if result.error is not None or result.data is None:
+        error = result.error or CenoteError("The runner gave no result; this is a bug.")
+        return [_failure(request_id, error) for request_id in request.waiters]
+    data = result.data.tobytes()
+    indices = None if result.indices is None else result.indices.tobytes()
+    return [
+        EngineOutput(
+            waiter.request_id,
+            data,
+            result.data.dtype.name,
+            result.data.shape,
+            indices,
+            queue_time=max(0.0, request.started - waiter.since),
+            run_time=step_time,
+        )
+        for waiter in request.waiters.values()
+    ]
