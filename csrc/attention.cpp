@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "memory.hpp"
 #include "threads.hpp"
@@ -53,13 +54,15 @@ struct Head {
   float slope;
 };
 
-// Keys and values as the product reads them: row of key j at k + (j - first) · k_row, values of key
-// (or pair of keys) likewise.
+// Rows as the product reads them, `step` bytes apart.
+struct Rows {
+  const char* data;
+  int64_t step;
+};
+
+// Keys from `first` on, and their values: a row for each key, or for each pair of keys.
 struct Keys {
-  const char* k;
-  int64_t k_row;
-  const char* v;
-  int64_t v_step;
+  Rows k, v;
   int64_t first;
 };
 
@@ -104,8 +107,8 @@ void score(const Keys& keys, Span block, const float* queries, int64_t steps, fl
   in_tiles<kTileRows>(block.begin, block.end, [&]<int R>(int64_t key) {
     Vec sums[R][C];
     clear(sums);
-    multiply<Dot>(keys.k + (key - keys.first) * keys.k_row, keys.k_row, kWordBytes, queries, steps,
-                  sums);
+    multiply<Dot>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kWordBytes, queries,
+                  steps, sums);
     float* out = scores + (key - block.begin) * C * kLanes;
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c] * set1(scale));
@@ -264,7 +267,7 @@ void weigh(float* scores, int64_t keys, Running<C>& running) {
 template <class Dot, int C>
 void add_values(const Keys& keys, Span block, const float* weights, int64_t head_dim,
                 const Running<C>& running, float* output) {
-  const char* values = keys.v + (block.begin - keys.first) / Dot::kDepth * keys.v_step;
+  const char* values = keys.v.data + (block.begin - keys.first) / Dot::kDepth * keys.v.step;
   const int64_t steps = (block.size() + Dot::kDepth - 1) / Dot::kDepth;
   for (int64_t d = 0; d < head_dim; d += kTileRows) {
     float* out = output + d * C * kLanes;
@@ -274,7 +277,7 @@ void add_values(const Keys& keys, Span block, const float* weights, int64_t head
         sums[r][c] = load(out + (r * C + c) * kLanes) * running.correction[c];
       }
     }
-    multiply<Dot>(values + d * kWordBytes, kWordBytes, keys.v_step, weights, steps, sums);
+    multiply<Dot>(values + d * kWordBytes, kWordBytes, keys.v.step, weights, steps, sums);
     for (int r = 0; r < kTileRows; ++r) {
       for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c]);
     }
@@ -330,25 +333,34 @@ void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, con
         args.out_stride, queries.size());
 }
 
-template <class T>
-void copy_rows(const T* from, int64_t stride, int64_t rows, int64_t columns, T* to) {
-  for (int64_t i = 0; i < rows; ++i) {
-    std::memcpy(to + i * columns, from + i * stride, columns * sizeof(T));
-  }
-}
-
-void copy_rows(const bf16* from, int64_t stride, int64_t rows, int64_t columns, float* to) {
-  for (int64_t i = 0; i < rows; ++i) {
+template <class From, class To>
+void copy_row(const From* from, int64_t columns, To* to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, columns * sizeof(To));
+  } else {
     for (int64_t d = 0; d < columns; d += kLanes) {
-      store_up_to(to + i * columns + d, load_up_to(from + i * stride + d, columns - d), columns - d);
+      store_up_to(to + d, load_up_to(from + d, columns - d), columns - d);
     }
   }
 }
 
+// Rows of another type are converted; rows of the right one may be read where they are.
+template <class To, class From>
+Rows as_rows_of(const From* x, int64_t stride, int64_t rows, int64_t columns, bool in_place,
+                char* buffer) {
+  if constexpr (std::is_same_v<From, To>) {
+    if (in_place) return {reinterpret_cast<const char*>(x), stride * int64_t{sizeof(From)}};
+  }
+  To* to = reinterpret_cast<To*>(buffer);
+  for (int64_t i = 0; i < rows; ++i) copy_row(x + i * stride, columns, to + i * columns);
+  return {buffer, columns * int64_t{sizeof(To)}};
+}
+
 // Rows 2i and 2i + 1 element by element, a word each; a last row without a partner has zeros for one.
 template <class Dot>
-void interleave_rows(const bf16* from, int64_t stride, int64_t rows, int64_t columns, float* to) {
+Rows interleaved(const bf16* from, int64_t stride, int64_t rows, int64_t columns, char* buffer) {
   constexpr bf16 kZeros[kLanes] = {};
+  float* to = reinterpret_cast<float*>(buffer);
   for (int64_t i = 0; i < rows; i += 2, to += columns) {
     const bf16* row = from + i * stride;
     const bool both = i + 1 < rows;
@@ -357,41 +369,25 @@ void interleave_rows(const bf16* from, int64_t stride, int64_t rows, int64_t col
       store_up_to(to + d, Dot::interleave(row + d, next, columns - d), columns - d);
     }
   }
+  return {buffer, columns * kWordBytes};
 }
 
 // Makes the keys of a span readable for the product: in place where only one tile will read them.
 template <class T, class Dot>
 Keys gather(const AttentionArgs& args, const Head<T>& head, Span span, bool once,
             const Workspace& work) {
-  constexpr bool kSameType = Dot::kDepth == 2 || sizeof(T) == sizeof(float);
-  const int64_t dim = args.head_dim, row = dim * kWordBytes / Dot::kDepth;
-  const T* k = head.k + span.begin * args.k_stride;
-  const T* v = head.v + span.begin * args.v_stride;
-  Keys keys = {work.keys, row, work.values, dim * kWordBytes, span.begin};
-  if constexpr (kSameType) {
-    if (once) {
-      keys.k = reinterpret_cast<const char*>(k);
-      keys.k_row = args.k_stride * static_cast<int64_t>(sizeof(T));
-    } else {
-      copy_rows(k, args.k_stride, span.size(), dim, reinterpret_cast<T*>(work.keys));
-    }
-  } else {
-    copy_rows(k, args.k_stride, span.size(), dim, reinterpret_cast<float*>(work.keys));
-  }
+  using Element = typename Dot::Element;
+  const T* key = head.k + span.begin * args.k_stride;
+  const T* value = head.v + span.begin * args.v_stride;
+  const Rows k = as_rows_of<Element>(key, args.k_stride, span.size(), args.head_dim, once, work.keys);
   if constexpr (Dot::kDepth == 2) {
-    interleave_rows<Dot>(v, args.v_stride, span.size(), dim,
-                         reinterpret_cast<float*>(work.values));
-  } else if constexpr (kSameType) {
-    if (once) {
-      keys.v = reinterpret_cast<const char*>(v);
-      keys.v_step = args.v_stride * static_cast<int64_t>(sizeof(T));
-    } else {
-      copy_rows(v, args.v_stride, span.size(), dim, reinterpret_cast<T*>(work.values));
-    }
+    const Rows v = interleaved<Dot>(value, args.v_stride, span.size(), args.head_dim, work.values);
+    return {k, v, span.begin};
   } else {
-    copy_rows(v, args.v_stride, span.size(), dim, reinterpret_cast<float*>(work.values));
+    const Rows v =
+        as_rows_of<Element>(value, args.v_stride, span.size(), args.head_dim, once, work.values);
+    return {k, v, span.begin};
   }
-  return keys;
 }
 
 template <class T>

@@ -25,6 +25,7 @@ constexpr int kTileRows = 4;
 constexpr int kWordBytes = 4;
 
 struct F32Dot {
+  using Element = float;
   static constexpr int kDepth = 1;  // elements in a word
 
   static CENOTE_INLINE Vec broadcast(const char* word) {
@@ -42,6 +43,7 @@ struct F32Dot {
 
 #if defined(CENOTE_SIMD_512) && defined(__AVX512BF16__)
 struct Bf16Dot {
+  using Element = bf16;
   static constexpr int kDepth = 2;
 
   static CENOTE_INLINE Vec broadcast(const char* word) {
