@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
 from cenote.layers.packed import PackedBatch
@@ -20,7 +22,6 @@ from cenote.models.load import load_model
 from cenote.params import PoolingParams, Task
 from cenote.poolers.base import Pooled, Pooler
 from cenote.poolers.factory import build_poolers
-from torch import Tensor
 
 CPU = torch.device("cpu")
 
@@ -70,9 +71,7 @@ def serve(
     return Served(config, model, build_poolers(config, model, CPU))
 
 
-def pack(
-    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None
-) -> PackedBatch:
+def pack(ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> PackedBatch:
     """Token ids, one after the other."""
     lengths = [len(sequence) for sequence in ids]
     flat_types = None if types is None else _flat(types)

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from cenote.params import PoolingParams
 from reference import TEXTS, Served, Tolerance, assert_matches_reference, serve
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
+
+from cenote.params import PoolingParams
 
 LONG_TEXT = "a passage about packed attention on ordinary processors " * 90
 PAIRS = (
@@ -136,7 +137,8 @@ def test_sparse_vectors_are_splade_over_the_masked_lm_of_transformers(
     for found, row in zip(served.run("sparse_embed", ids), logits, strict=True):
         expected = torch.log1p(torch.relu(row)).amax(dim=0)
         assert found.indices is not None
-        assert (found.data > 0).all() and (found.data.diff() <= 0).all()
+        assert (found.data > 0).all()
+        assert (found.data.diff() <= 0).all()
         dense = torch.zeros(expected.shape).index_put((found.indices.long(),), found.data)
         assert (dense - expected).abs().max() <= 1e-5
 
@@ -156,16 +158,15 @@ def test_colbert_vectors_are_projected_and_a_document_drops_its_skip_list(
     assert set(served.poolers) == {"token_embed"}
     with torch.inference_mode():
         rows = [body(torch.tensor([row])).last_hidden_state[0] for row in ids]
-    expected = [
-        torch.nn.functional.normalize(x @ weights["linear.weight"].T, dim=-1) for x in rows
-    ]
+    expected = [torch.nn.functional.normalize(x @ weights["linear.weight"].T, dim=-1) for x in rows]
     query = PoolingParams(task="token_embed", input_type="query")
     assert_matches_reference(served, "token_embed", ids, expected, params=query)
     words = tokenizer.convert_ids_to_tokens(ids[0])
     kept = [i for i, word in enumerate(words) if word not in {",", ";", "-", "!"}]
     document = PoolingParams(task="token_embed", input_type="document")
     found = served.run("token_embed", ids, params=document)
-    assert found[0].indices is not None and found[0].indices.tolist() == kept
+    assert found[0].indices is not None
+    assert found[0].indices.tolist() == kept
     assert (found[0].data - expected[0][kept]).abs().max() <= 1e-5
 
 
@@ -259,7 +260,9 @@ def test_checkpoints_with_other_names_load_alike(
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     ids = encode(tokenizer, TEXTS)
     for ours, theirs in zip(
-        run_embed(serve(tmp_path, "torch"), ids), run_embed(serve(tiny_bert, "torch"), ids), strict=True
+        run_embed(serve(tmp_path, "torch"), ids),
+        run_embed(serve(tiny_bert, "torch"), ids),
+        strict=True,
     ):
         assert torch.equal(ours, theirs)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cenote.kernels.activation import NATIVE_CODES
 from cenote.kernels.linear import Gate, mlp
 from cenote.kernels.norm import NormWeight
 from cenote.layers.linear import Linear
@@ -36,7 +37,9 @@ class MLP(nn.Module):
 
     def pack(self, form: WeightForm) -> None:
         """Prepares both weights for one fused call."""
-        self.up.pack(form, halves=self.gate != "none")
+        # An activation that the kernels don't know leaves two plain products.
+        fused = self.activation in NATIVE_CODES
+        self.up.pack(form, halves=fused and self.gate != "none")
         self.down.pack(form)
 
     def forward(
