@@ -46,7 +46,7 @@ class StartEngine(msgspec.Struct, tag=True, omit_defaults=True):
 
     config: EngineConfig
     weights: str | None = None
-    log_level: int = 20
+    log_level: str = "info"
 
 
 class AddRequests(msgspec.Struct, tag=True):

@@ -17,6 +17,7 @@ import sys
 import threading
 from queue import SimpleQueue
 
+from cenote import log
 from cenote.engine.frames import FrameSocket
 from cenote.engine.loop import Inbox, run_engine
 from cenote.engine.messages import ControlReply, FromEngine, StartEngine, ToEngine
@@ -37,7 +38,7 @@ def main(arguments: list[str]) -> int:
     start = connection.receive()
     if not isinstance(start, StartEngine):
         return 1
-    logging.basicConfig(level=start.log_level, format="%(levelname)s %(name)s: %(message)s")
+    log.setup(start.log_level)
     try:
         _serve(start, connection)
     except OSError as error:

@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import cenote
 from cenote.config.engine import EngineConfig
 from cenote.engine.base_client import BaseClient
 from cenote.engine.frames import FrameSocket
@@ -61,7 +60,7 @@ class EngineProcess:
         self.connection: FrameSocket[FromEngine] = FrameSocket(ours, FromEngine)
         self.started = time.monotonic()
         try:
-            self.connection.send(StartEngine(config, weights, logging.getLogger().level))
+            self.connection.send(StartEngine(config, weights, _log_level()))
             self.ready = self._await_ready()
         except OSError as error:
             self.end()
@@ -178,8 +177,15 @@ class ProcessClient(BaseClient):
         self._fail_all(EngineUnavailable("The engine was closed."))
 
 
+def _log_level() -> str:
+    """What this process logs, in the words of `log.setup`."""
+    level = logging.getLogger("cenote").getEffectiveLevel()
+    names = ("error", "warning", "info")
+    return next((name for name in names if level >= getattr(logging, name.upper())), "debug")
+
+
 def _environment() -> dict[str, str]:
     """Ours, with this very package importable, from wherever it was imported here."""
-    root = str(Path(cenote.__file__).parents[1])
+    root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
