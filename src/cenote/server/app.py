@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from cenote import __version__
 from cenote.config.server import ServerConfig
 from cenote.server import error_handlers, openapi
 from cenote.server.dispatch import Dispatcher
@@ -52,14 +53,15 @@ def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
         metrics.watch(model.name, model.client)
     app = FastAPI(
         title="Cenote",
-        version=system.own_version(),
+        version=__version__,
         description="Embeddings, reranking, late interaction and classification.",
         root_path=config.root_path,
         lifespan=_lifespan,
     )
     app.state.server = server
     for router in (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ())):
-        app.include_router(router)
+        # As they are: including a router would wrap its routes once more.
+        app.router.routes.extend(router.routes)
     error_handlers.install(app, metrics)
     bodies = (*BODIES, *(ADMIN_BODIES if config.enable_admin else ()))
     openapi.install(app, bodies, secured=bool(config.api_key))

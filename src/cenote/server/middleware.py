@@ -10,6 +10,7 @@ import hmac
 import logging
 import re
 from collections.abc import Callable, Collection
+from itertools import count
 from time import perf_counter
 from typing import cast
 from uuid import uuid4
@@ -28,7 +29,16 @@ OPEN_ROUTES = frozenset({"/health"})
 # What may still be asked while the server finishes its last requests.
 ROUTES_WHILE_DRAINING = frozenset({"/health", "/metrics", "/load"})
 
+# Ids of one server: unlike those of any other, and counted, since each random one is a system call.
+_PREFIX = uuid4().hex[:20].encode()
+_numbers = count()
+
 _SAFE_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+
+
+def new_id() -> bytes:
+    """An id that no other request of any server has."""
+    return b"%b%012x" % (_PREFIX, next(_numbers))
 
 
 class Guard:
@@ -113,7 +123,7 @@ class _Exchange:
         self._received = 0
         self.status = 0
         given = _header(self._headers, b"x-request-id")
-        self._id = given if given and _SAFE_ID.fullmatch(given) else uuid4().hex.encode()
+        self._id = given if given and _SAFE_ID.fullmatch(given) else new_id()
         scope.setdefault("state", {})["request_id"] = self._id.decode("ascii")
 
     def check_length(self) -> None:

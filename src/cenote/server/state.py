@@ -95,5 +95,6 @@ async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
     """
     body = await parse(request, kind)
     server = server_of(request)
-    request_id = getattr(body, "request_id", None) or request.scope["state"]["request_id"]
+    given = getattr(body, "request_id", None)
+    request_id = request.scope["state"]["request_id"] if given is None else given
     return body, Call(server, request, server.models.find(body.model), request_id)

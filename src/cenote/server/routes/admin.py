@@ -8,18 +8,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cenote.server.dispatch import Answer
 from cenote.server.openapi import describe
 from cenote.server.parsing import check
+from cenote.server.routing import plain_router
 from cenote.server.schemas.body import ModelBody
 from cenote.server.schemas.system import AdminRequest, AdminResponse, ReloadRequest
 from cenote.server.state import server_of
 
-router = APIRouter(tags=["admin"])
+router = plain_router("admin")
 
 BodyT = TypeVar("BodyT", bound=ModelBody)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cenote.outputs import Classification
 from cenote.server.dispatch import Answer, Finished
 from cenote.server.openapi import describe
+from cenote.server.routing import plain_router
 from cenote.server.schemas.classify import ClassifyRequest, ClassifyResponse
 from cenote.server.state import Call, received
 
-router = APIRouter(tags=["classify"])
+router = plain_router("classify")
 
 
 @router.post("/classify", **describe(ClassifyResponse, ClassifyRequest))

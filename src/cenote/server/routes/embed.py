@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,10 +12,11 @@ from cenote.server.dispatch import Answer, Finished
 from cenote.server.encoding import Encoding
 from cenote.server.openapi import describe
 from cenote.server.raw import RawItem, raw_response
+from cenote.server.routing import plain_router
 from cenote.server.schemas.embed import EmbeddingRequest, EmbeddingResponse
 from cenote.server.state import Call, received
 
-router = APIRouter(tags=["embeddings"])
+router = plain_router("embeddings")
 
 
 @router.post("/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,10 +20,11 @@ from cenote.server.dispatch import Answer, Finished
 from cenote.server.encoding import Encoding
 from cenote.server.openapi import describe
 from cenote.server.raw import RawItem, raw_response
+from cenote.server.routing import plain_router
 from cenote.server.schemas.pooling import PoolingRequest, PoolingResponse
 from cenote.server.state import Call, received
 
-router = APIRouter(tags=["pooling"])
+router = plain_router("pooling")
 
 Pooled = Embedding | Classification | TokenEmbeddings | TokenClassification | SparseEmbedding
 

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cenote.outputs import RankedDocument, Ranking, Score
 from cenote.server.dispatch import Answer, Finished
 from cenote.server.openapi import describe
+from cenote.server.routing import plain_router
 from cenote.server.schemas.score import (
     RerankRequest,
     RerankResponse,
@@ -24,7 +24,7 @@ from cenote.server.schemas.score import (
 )
 from cenote.server.state import Call, received
 
-router = APIRouter(tags=["score"])
+router = plain_router("score")
 
 # Cohere bills a search unit for a query with up to so many documents.
 DOCUMENTS_PER_SEARCH_UNIT = 100

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cenote import __version__
 from cenote.errors import EngineUnavailable
 from cenote.server.encoding import to_json
 from cenote.server.metrics import CONTENT_TYPE
 from cenote.server.openapi import describe
+from cenote.server.routing import plain_router
 from cenote.server.schemas.system import Load, ModelCard, ModelList, Version
 from cenote.server.served import Target
 from cenote.server.state import server_of
 
-router = APIRouter(tags=["server"])
-
-
-def own_version() -> str:
-    """The installed package's version; `dev` where it runs from its sources."""
-    try:
-        return version("cenote")
-    except PackageNotFoundError:
-        return "dev"
+router = plain_router("server")
 
 
 @router.get("/health", **describe(None))
@@ -48,15 +40,15 @@ async def list_models(request: Request) -> Response:
 
 
 @router.get("/v1/models/{name:path}", **describe(ModelCard))
-async def get_model(request: Request, name: str) -> Response:
+async def get_model(request: Request) -> Response:
     """One of the names."""
-    return _json(_card(server_of(request).models.find(name)))
+    return _json(_card(server_of(request).models.find(request.path_params["name"])))
 
 
 @router.get("/version", **describe(Version))
-async def get_version() -> Response:
+async def get_version(_: Request) -> Response:
     """The server's version."""
-    return _json({"version": own_version()})
+    return _json({"version": __version__})
 
 
 @router.get("/metrics", **describe(None))

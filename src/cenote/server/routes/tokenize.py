@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from cenote.processors.tokenizer import Tokenizer
 from cenote.server.dispatch import Answer
 from cenote.server.openapi import describe
+from cenote.server.routing import plain_router
 from cenote.server.schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -19,7 +19,7 @@ from cenote.server.schemas.tokenize import (
 )
 from cenote.server.state import received
 
-router = APIRouter(tags=["tokenize"])
+router = plain_router("tokenize")
 
 
 @router.post("/tokenize", **describe(TokenizeResponse, TokenizeRequest))
@@ -40,14 +40,10 @@ async def detokenize(request: Request) -> Response:
 
 
 def _tokenize(tokenizer: Tokenizer, max_model_len: int, body: TokenizeRequest) -> Answer:
-    encoded = tokenizer.encode(
-        [body.prompt],
-        pairs=None,
-        add_special_tokens=body.add_special_tokens,
-        max_tokens=None,
-        side=None,
+    (encoded,) = tokenizer.encode(
+        [body.prompt], add_special_tokens=body.add_special_tokens, offsets=False, param="prompt"
     )
-    ids = encoded[0].ids
+    ids = encoded.ids
     return Answer.json(
         {
             "count": len(ids),

@@ -97,7 +97,7 @@ class PromptBody(ModelBody):
             truncation_side=self.truncation_side,
             use_activation=self.activation(),
             priority=self.priority,
-            request_id=self.request_id or request_id,
+            request_id=request_id,
             adapter=adapter,
             cache_salt=self.cache_salt,
             mm_processor_kwargs=self.mm_processor_kwargs,

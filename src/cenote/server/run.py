@@ -1,0 +1,181 @@
+"""From two configs to a server that answers, and down again without losing a request.
+
+The engine starts in its own process while this one reads the model's config and tokenizer; this
+process never imports torch. SIGTERM and SIGINT drain: nothing new is taken, what runs is finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import uvicorn
+
+from cenote.config.engine import EngineConfig
+from cenote.config.model import load_model_config
+from cenote.config.server import ServerConfig
+from cenote.engine.client import EngineClient, start_engine
+from cenote.loader.hub import resolve
+from cenote.processors.registry import Processors
+from cenote.processors.tokenizer import Tokenizer
+from cenote.server.app import create_app
+from cenote.server.served import ServedModel
+from cenote.server.state import Server
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+# Longer than the pools of usual clients keep idle connections, so that the client closes first.
+KEEP_ALIVE_SECONDS = 75
+
+
+def serve(engine: EngineConfig, server: ServerConfig) -> None:
+    """Serves one model until SIGTERM or SIGINT; returns when all running requests are answered.
+
+    Raises `ModelLoadError` where the model can't be served, and `OSError` where the address can't
+    be listened on: that is tried first, because loading may take long.
+    """
+    server = server.with_environment()
+    listener = bind(server)
+    try:
+        with _exit_on_signals():
+            model = load(engine, server)
+        try:
+            _run(model, server, listener)
+        finally:
+            model.client.close()
+    finally:
+        listener.close()
+
+
+def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
+    """Starts the engine and, meanwhile, reads what this process needs of the model."""
+    found = resolve(engine.model, engine.revision)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start_engine, engine, in_process=False)
+        try:
+            config = load_model_config(
+                found.folder, name=found.name, revision=found.revision, engine=engine
+            )
+            tokenizer = Tokenizer(found.folder, config)
+        except BaseException:
+            starting.add_done_callback(_close)
+            raise
+        client = starting.result()
+    return ServedModel(
+        names=server.served_model_name or (found.name,),
+        config=config,
+        tokenizer=tokenizer,
+        processors=Processors(config, tokenizer, client.ready, engine),
+        client=client,
+        adapters=tuple(adapter.partition("=")[0] for adapter in engine.adapters),
+    )
+
+
+def _close(starting: Future[EngineClient]) -> None:
+    """Ends an engine that nobody wants any more; one that failed by itself has no client."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
+
+
+def bind(server: ServerConfig) -> socket.socket:
+    """A socket bound to the server's address; it does not listen yet. Raises `OSError`."""
+    if server.uds:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        address: str | tuple[str, int] = server.uds
+    else:
+        family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        address = (server.host, server.port)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"Can't listen on {address}: {error.strerror}") from None
+    return listener
+
+
+class HttpServer(uvicorn.Server):
+    """Uvicorn, except that a signal first marks the server as draining and is not raised again.
+
+    Uvicorn raises it again to end the process; ours has an engine to close after that.
+    """
+
+    def __init__(self, config: uvicorn.Config, state: Server) -> None:
+        super().__init__(config)
+        self._state = state
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        logger.info("%s: finishing what runs.", signal.Signals(sig).name)
+        self._state.is_draining = True
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
+    """Uvicorn over the app of one model, with all its settings in one place."""
+    app = create_app([model], server)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        root_path=server.root_path,
+        backlog=2048,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(server.drain_timeout) or None,
+    )
+    return HttpServer(config, app.state.server)
+
+
+def _run(model: ServedModel, server: ServerConfig, listener: socket.socket) -> None:
+    logger.info("Ready: %s at %s.", model.name, _url(listener))
+    http_server(model, server).run(sockets=[listener])
+
+
+def _url(listener: socket.socket) -> str:
+    name = listener.getsockname()
+    if isinstance(name, str):
+        return f"unix socket {name}"
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http://{host}:{name[1]}"
+
+
+@contextmanager
+def _exit_on_signals() -> Iterator[None]:
+    """While the model loads there is nothing to finish: a signal ends the process in order."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
