@@ -22,6 +22,7 @@ LEVELS: dict[str, float] = {
     "server": 5,
     "ui": 5,
     "llm": 5,
+    "progress": 0,
     "batch": 5,
     "": 5,
     "processors": 4,

@@ -1,0 +1,300 @@
+"""The offline API: one model in this process, texts in, typed results out.
+
+It shares everything below the HTTP layer with the server: the same processors, the same engine. It
+knows no HTTP and no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import fields
+from difflib import get_close_matches
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from cenote.config.engine import DEFAULT_MODEL, EngineConfig
+from cenote.config.model import ModelConfig, load_model_config
+from cenote.engine.client import EngineClient, start_engine
+from cenote.errors import InvalidRequest
+from cenote.loader.hub import resolve
+from cenote.outputs import Classification, Embedding, Ranking, Score
+from cenote.params import Task
+from cenote.processors.inputs import (
+    ClassifyInput,
+    EmbedInput,
+    PoolingInput,
+    Prompt,
+    PromptOptions,
+    ScoreInput,
+)
+from cenote.processors.prepared import Prepared
+from cenote.processors.registry import Processors
+from cenote.processors.score.rerank import check_top_n, ranking
+from cenote.processors.tokenizer import Tokenizer
+from cenote.processors.window import Window, chunks
+from cenote.progress import bar
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+# Prompts tokenised at a time.
+CHUNK_PROMPTS = 256
+
+
+class LLM:
+    """One served model.
+
+    `fields` are those of `EngineConfig` (dtype, device, max_model_len…). Methods take one text or
+    many and always return a list in the order given; further keywords are the fields of
+    `PromptOptions` (`truncate_prompt_tokens`, `prompt_name`, `use_activation`…). Nothing is cut
+    unless `truncate_prompt_tokens` asks for it. Raises `ModelLoadError` for a model that can't be
+    served, and `InvalidRequest` for whatever a method can't accept.
+    """
+
+    def __init__(self, model: str = DEFAULT_MODEL, **fields: Any) -> None:
+        config = _engine_config(model, fields)
+        found = resolve(config.model, config.revision)
+        model_config = load_model_config(
+            found.folder, name=found.name, revision=found.revision, engine=config
+        )
+        client = start_engine(config, in_process=True)
+        try:
+            tokenizer = Tokenizer(found.folder, model_config)
+            self._start(config, model_config, tokenizer, client)
+        except BaseException:
+            client.close()
+            raise
+
+    @classmethod
+    def over(
+        cls,
+        client: EngineClient,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        tokenizer: Tokenizer,
+    ) -> Self:
+        """An LLM over an engine that somebody else started (another process, or a fake)."""
+        llm = cls.__new__(cls)
+        llm._start(config, model_config, tokenizer, client)
+        return llm
+
+    def _start(
+        self,
+        config: EngineConfig,
+        model_config: ModelConfig,
+        tokenizer: Tokenizer,
+        client: EngineClient,
+    ) -> None:
+        self.config = config
+        self.model_config = model_config
+        self._client = client
+        self._processors = Processors(model_config, tokenizer, client.ready, config)
+
+    @property
+    def ready(self) -> EngineReady:
+        """What the engine runs: dtype, kernels, limits, vector size."""
+        return self._client.ready
+
+    @property
+    def supported_tasks(self) -> tuple[Task, ...]:
+        """The tasks that the model can do."""
+        return self._processors.supported_tasks
+
+    @property
+    def score_kind(self) -> str | None:
+        """How the model scores: bi_encoder, cross_encoder, late_interaction, or None."""
+        return self._processors.score_kind
+
+    def embed(
+        self,
+        texts: Prompt | Iterable[Prompt],
+        *,
+        dimensions: int | None = None,
+        progress: bool = True,
+        **options: Any,
+    ) -> list[Embedding]:
+        """One vector for each text; `dimensions` cuts it where the model allows that."""
+        chosen = _options(options)
+
+        def prepare(chunk: list[Prompt]) -> Prepared[list[Embedding]]:
+            return self._processors.embed(
+                EmbedInput(prompts=chunk, dimensions=dimensions, options=chosen)
+            )
+
+        return self._run("embed", _prompts(texts), prepare, progress)
+
+    def classify(
+        self, texts: Prompt | Iterable[Prompt], *, progress: bool = True, **options: Any
+    ) -> list[Classification]:
+        """Class scores for each text; `use_activation=False` gives logits."""
+        chosen = _options(options)
+
+        def prepare(chunk: list[Prompt]) -> Prepared[list[Classification]]:
+            return self._processors.classify(ClassifyInput(prompts=chunk, options=chosen))
+
+        return self._run("classify", _prompts(texts), prepare, progress)
+
+    def encode(
+        self,
+        texts: Prompt | Iterable[Prompt],
+        *,
+        task: Task | None = None,
+        dimensions: int | None = None,
+        progress: bool = True,
+        **options: Any,
+    ) -> list[Any]:
+        """Any task by name (None: the model's default): a list of that task's result type."""
+        chosen = _options(options)
+
+        def prepare(chunk: list[Prompt]) -> Prepared[list[Any]]:
+            return self._processors.pooling(
+                PoolingInput(prompts=chunk, task=task, dimensions=dimensions, options=chosen)
+            )
+
+        return self._run("encode", _prompts(texts), prepare, progress)
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        max_tokens_per_query: int = 0,
+        max_tokens_per_doc: int = 0,
+        instruction: str | None = None,
+        explain: bool = False,
+        progress: bool = True,
+        **options: Any,
+    ) -> list[Score]:
+        """Scores of pairs: one query with one or many documents, or as many of each."""
+        chosen = _options(options)
+        left, right = _texts(queries), _texts(documents)
+        broadcast = len(left) == 1
+
+        def prepare(chunk: list[int]) -> Prepared[list[Score]]:
+            whole = not broadcast and len(left) != len(right)
+            return self._processors.score(
+                ScoreInput(
+                    queries=left if broadcast or whole else [left[index] for index in chunk],
+                    documents=right if whole else [right[index] for index in chunk],
+                    max_tokens_per_query=max_tokens_per_query,
+                    max_tokens_per_doc=max_tokens_per_doc,
+                    instruction=instruction,
+                    explain=explain,
+                    options=chosen,
+                )
+            )
+
+        return self._run("score", range(len(right)), prepare, progress)
+
+    def rerank(
+        self,
+        query: str,
+        documents: str | Sequence[str],
+        *,
+        top_n: int | None = None,
+        max_tokens_per_query: int = 0,
+        max_tokens_per_doc: int = 0,
+        instruction: str | None = None,
+        explain: bool = False,
+        progress: bool = True,
+        **options: Any,
+    ) -> Ranking:
+        """Documents by their score with one query, best first; `top_n` None or 0 keeps all."""
+        check_top_n(top_n)
+        if not isinstance(query, str):
+            raise InvalidRequest(
+                f"query must be a string, not {type(query).__name__}.", param="query"
+            )
+        scores = self.score(
+            query,
+            documents,
+            max_tokens_per_query=max_tokens_per_query,
+            max_tokens_per_doc=max_tokens_per_doc,
+            instruction=instruction,
+            explain=explain,
+            progress=progress,
+            **options,
+        )
+        return ranking(scores, _texts(documents), top_n)
+
+    def reload_weights(self, folder: str) -> None:
+        """Loads new weights of the same architecture; bad ones leave the old in place."""
+        self._client.control("reload_weights", folder=folder).result()
+
+    def close(self) -> None:
+        """Finishes what runs and stops the engine; calling it twice is fine."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(
+        self,
+        label: str,
+        items: Iterable[ItemT],
+        prepare: Callable[[list[ItemT]], Prepared[list[ResultT]]],
+        progress: bool,
+    ) -> list[ResultT]:
+        """Prepares chunk after chunk while the engine runs those before it; order is kept."""
+        size = self._chunk_size()
+        total = len(items) if isinstance(items, Sized) else None
+        shown = progress and (total is None or total > size)
+        window: Window[ResultT] = Window(self._client, self.config.max_waiting_tokens // 2)
+        results: list[ResultT] = []
+        with bar(label, total, shown=shown) as advance:
+            for done in window.run(prepare(chunk) for chunk in chunks(items, size)):
+                results += done
+                advance(len(done))
+        return results
+
+    def _chunk_size(self) -> int:
+        """A chunk must fit into the engine's queue even when all its prompts have full length."""
+        config = self.config
+        by_tokens = config.max_waiting_tokens // (2 * self._client.ready.max_model_len)
+        return max(1, min(CHUNK_PROMPTS, config.max_waiting_requests // 2, by_tokens))
+
+
+def _engine_config(model: str, settings: dict[str, Any]) -> EngineConfig:
+    _refuse_unknown(settings, EngineConfig.names(), "setting")
+    return EngineConfig(model=model, **settings)
+
+
+def _options(options: dict[str, Any]) -> PromptOptions:
+    _refuse_unknown(options, [item.name for item in fields(PromptOptions)], "option")
+    return PromptOptions(**options)
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], word: str) -> None:
+    allowed = sorted(known)
+    for name in given:
+        if name not in allowed:
+            near = get_close_matches(name, allowed, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidRequest(
+                f"Unknown {word} {name!r}.{hint} Known: {', '.join(allowed)}.", param=name
+            )
+
+
+def _prompts(texts: Prompt | Iterable[Prompt]) -> Iterable[Prompt]:
+    """One text, or one list of token ids, is a list of one prompt."""
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, Sequence) and texts and isinstance(texts[0], int):
+        return [cast("Sequence[int]", texts)]
+    if not isinstance(texts, Iterable):
+        raise InvalidRequest(
+            f"texts must be a text or a list of texts, not {type(texts).__name__}.", param="input"
+        )
+    return cast("Iterable[Prompt]", texts)
+
+
+def _texts(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)

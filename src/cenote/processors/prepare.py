@@ -1,0 +1,264 @@
+"""The preparation that every task, route and shape shares: prompts in, engine requests out.
+
+Prefix → tokens (cut only if asked for) → length check → `EngineRequest`s with the request's extras.
+It knows neither which result is made of them nor HTTP. Thread-safe: nothing here is written to.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from cenote.config.engine import EngineConfig
+from cenote.config.model import ModelConfig
+from cenote.engine.messages import EnginePrompt, EngineReady, EngineRequest
+from cenote.errors import InputTooLong, InvalidRequest
+from cenote.params import PoolingParams, Task
+from cenote.processors import validation
+from cenote.processors.extras import EngineExtras
+from cenote.processors.inputs import Prompt, PromptOptions
+from cenote.processors.tokenizer import Encoded, Tokenizer
+
+Offsets = list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """One prompt as the model is fed it.
+
+    `offsets` are characters of the caller's own text, empty where nobody asked for them.
+    `type_ids` is None where the model is not fed token types (one text: all zero).
+    """
+
+    token_ids: list[int]
+    offsets: Offsets
+    truncated: bool = False
+    skip_tokens: int = 0
+    attended_tokens: int | None = None
+    type_ids: list[int] | None = None
+
+
+class Preparer:
+    """Turns prompts and options into engine requests for one model."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        ready: EngineReady,
+        engine: EngineConfig,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.supported_tasks: tuple[Task, ...] = tuple(ready.supported_tasks)
+        self.embedding_size = ready.embedding_size
+        self.max_model_len = ready.max_model_len
+        self._adapters = frozenset(item.partition("=")[0] for item in engine.adapters)
+
+    def params(
+        self, task: Task, options: PromptOptions, *, dimensions: int | None = None
+    ) -> PoolingParams:
+        """The parameters of a request for `task`: a clone of the caller's own, plus its fields.
+
+        Raises `UnsupportedTask`, or `InvalidRequest` for a value that the task does not take.
+        """
+        validation.check_task(task, self.supported_tasks)
+        own = options.pooling_params or PoolingParams()
+        validation.check_own_params(own, task)
+        cut = own.dimensions if dimensions is None else dimensions
+        activate = own.use_activation if options.use_activation is None else options.use_activation
+        fields = {"dimensions": cut, "use_activation": activate}
+        validation.check_accepted(
+            task, [name for name, value in fields.items() if value is not None]
+        )
+        if cut is not None:
+            validation.check_dimensions(
+                cut,
+                self.config,
+                self.embedding_size,
+                allow_any=self.engine.allow_any_dimensions,
+            )
+        return msgspec.structs.replace(
+            own,
+            task=task,
+            dimensions=cut,
+            use_activation=activate,
+            extra_kwargs=dict(own.extra_kwargs),
+        )
+
+    def tokenize(
+        self,
+        prompts: Sequence[Prompt],
+        options: PromptOptions,
+        *,
+        prefix: str = "",
+        param: str = "input",
+        offsets: bool = False,
+    ) -> list[TokenPrompt]:
+        """Texts and token-id prompts to tokens, in order. Raises `InputTooLong` unless cut."""
+        validation.check_options(options, self.max_model_len)
+        check_prompts(prompts, param)
+        check_prompt_choice(prompts, options)
+        texts = [index for index, prompt in enumerate(prompts) if isinstance(prompt, str)]
+        encoded = self.encode(
+            [prefix + str(prompts[index]) for index in texts],
+            options,
+            offsets=offsets,
+            param=param,
+        )
+        skip = self._prefix_tokens(prefix, options)
+        done: dict[int, TokenPrompt] = {}
+        for index, item in zip(texts, encoded, strict=True):
+            done[index] = TokenPrompt(
+                token_ids=item.ids,
+                offsets=shift_offsets(item.offsets, len(prefix)),
+                truncated=item.truncated,
+                skip_tokens=self._kept_prefix(skip, item, options),
+            )
+        for index, prompt in enumerate(prompts):
+            if not isinstance(prompt, str):
+                done[index] = self._token_ids(prompt, options, param)
+        result = [done[index] for index in range(len(prompts))]
+        for index, token_prompt in enumerate(result):
+            self.check_length(token_prompt, self.max_model_len, f"{param}[{index}]", param)
+        return result
+
+    def encode(
+        self,
+        texts: list[str],
+        options: PromptOptions,
+        *,
+        pairs: list[str] | None = None,
+        offsets: bool = False,
+        param: str = "input",
+    ) -> list[Encoded]:
+        """Tokens of texts or pairs, cut as the request says."""
+        return self.tokenizer.encode(
+            texts,
+            pairs=pairs,
+            add_special_tokens=options.add_special_tokens,
+            max_tokens=self.cut_length(options),
+            side=options.truncation_side,
+            offsets=offsets,
+            refuse_over=self.max_model_len,
+            param=param,
+        )
+
+    def cut_length(self, options: PromptOptions) -> int | None:
+        """The most tokens that truncation leaves; None: the request did not ask for it."""
+        keep = options.truncate_prompt_tokens
+        return self.max_model_len if keep == -1 else keep
+
+    def check_length(
+        self, prompt: TokenPrompt, limit: int, place: str, param: str = "input"
+    ) -> None:
+        """Refuses a prompt without tokens or with more than `limit`."""
+        if not prompt.token_ids:
+            raise InvalidRequest(f"{place} is empty: it has no tokens.", param=param)
+        if len(prompt.token_ids) > limit:
+            raise InputTooLong(len(prompt.token_ids), limit, param=param)
+
+    def requests(
+        self,
+        prompts: Sequence[TokenPrompt],
+        params: Sequence[PoolingParams],
+        options: PromptOptions,
+    ) -> list[EngineRequest]:
+        """One engine request for each prompt, all with the request's extras and unique ids.
+
+        A caller's `request_id` is only a prefix: equal ids of two clients never meet.
+        """
+        extras = EngineExtras.of(options)
+        self._check_adapter(options.adapter)
+        unique = uuid.uuid4().hex
+        base = f"{options.request_id}-{unique}" if options.request_id else unique
+        arrival = time.monotonic()
+        return [
+            EngineRequest(
+                request_id=f"{base}-{index}",
+                prompt=extras.put_into(EnginePrompt(token_ids=prompt.token_ids)),
+                params=param,
+                priority=options.priority,
+                arrival_time=arrival,
+                adapter=options.adapter,
+            )
+            for index, (prompt, param) in enumerate(zip(prompts, params, strict=True))
+        ]
+
+    def _token_ids(self, ids: Sequence[int], options: PromptOptions, param: str) -> TokenPrompt:
+        item = self.tokenizer.check_ids(
+            ids, max_tokens=self.cut_length(options), side=options.truncation_side, param=param
+        )
+        return TokenPrompt(
+            token_ids=item.ids, offsets=[(0, 0)] * len(item.ids), truncated=item.truncated
+        )
+
+    def _prefix_tokens(self, prefix: str, options: PromptOptions) -> int:
+        """Leading tokens that take no part in pooling, where the model excludes its prompt."""
+        if not prefix or self.config.pooler.include_prompt:
+            return 0
+        (item,) = self.tokenizer.encode(
+            [prefix], add_special_tokens=options.add_special_tokens, offsets=False
+        )
+        ends = len(item.ids) > 1 and self.tokenizer.is_special(item.ids[-1])
+        return len(item.ids) - 1 if ends else len(item.ids)
+
+    def _kept_prefix(self, skip: int, item: Encoded, options: PromptOptions) -> int:
+        """How much of an excluded prefix is left after the cut; one token is always pooled."""
+        side = options.truncation_side or self.tokenizer.truncation_side
+        if side == "left":
+            skip -= item.num_tokens_before_cut - len(item.ids)
+        return max(min(skip, len(item.ids) - 1), 0)
+
+    def _check_adapter(self, adapter: str | None) -> None:
+        if adapter is not None and adapter not in self._adapters:
+            raise InvalidRequest(
+                f"No adapter is named {adapter!r}. Adapters: {sorted(self._adapters)}.",
+                param="adapter",
+            )
+
+
+def check_prompts(prompts: Sequence[Prompt], param: str = "input") -> None:
+    """Refuses an empty list and whatever is neither a text nor a list of token ids."""
+    if not prompts:
+        raise InvalidRequest("You must pass at least one prompt.", param=param)
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise InvalidRequest(
+                f"{param}[{index}] must be a text or a list of token ids, "
+                f"not {type(prompt).__name__}.",
+                param=param,
+            )
+
+
+def check_prompt_choice(prompts: Sequence[Prompt], options: PromptOptions) -> None:
+    """Refuses a prompt for token ids: they are fed as they are, nothing can stand before them."""
+    if all(isinstance(prompt, str) for prompt in prompts):
+        return
+    for name, value in (("prompt", options.prompt), ("prompt_name", options.prompt_name)):
+        if value:
+            raise InvalidRequest(f"{name} can't be put before token ids.", param=name)
+
+
+def per_prompt(params: PoolingParams, prompts: Sequence[TokenPrompt]) -> list[PoolingParams]:
+    """`params` for each prompt: a clone where the prompt skips or hides some of its tokens."""
+    return [
+        msgspec.structs.replace(
+            params, skip_tokens=prompt.skip_tokens, attended_tokens=prompt.attended_tokens
+        )
+        if prompt.skip_tokens or prompt.attended_tokens is not None
+        else params
+        for prompt in prompts
+    ]
+
+
+def shift_offsets(offsets: Offsets, prefix: int) -> Offsets:
+    """Offsets in the caller's text, from offsets in the prefixed one: (0, 0) inside the prefix."""
+    if not prefix:
+        return offsets
+    return [(max(start - prefix, 0), max(end - prefix, 0)) for start, end in offsets]

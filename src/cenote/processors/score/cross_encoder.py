@@ -1,0 +1,98 @@
+"""Scores from a classifier that reads query and document together.
+
+A pair is one prompt: the tokenizer's own pair form with token types, or the model's score template.
+Nothing is cut unless the request says so; a cut takes from the longer side first, as the reference
+CrossEncoder does. The activation is the pooler's; `use_activation=False` gives logits.
+"""
+
+from __future__ import annotations
+
+from cenote.engine.messages import EngineOutput
+from cenote.outputs import Score
+from cenote.params import PoolingParams
+from cenote.processors.inputs import ScoreInput
+from cenote.processors.prepare import Preparer, TokenPrompt
+from cenote.processors.prepared import Prepared
+from cenote.processors.score import token_types
+from cenote.processors.score.sides import Sides, read_sides, refuse_fields
+from cenote.processors.templates import ScoreTemplate
+
+
+def score(
+    preparer: Preparer, template: ScoreTemplate | None, request: ScoreInput
+) -> Prepared[list[Score]]:
+    """Prepares one classify request for each pair."""
+    refuse_fields(request, "a cross-encoder", "explain", "input_type", "prompt", "prompt_name")
+    if template is None:
+        refuse_fields(request, "a cross-encoder without a score template", "instruction")
+    options = request.options
+    params = preparer.params("classify", options)
+    sides = read_sides(preparer, request)
+    if template is None:
+        prompts = _pairs(preparer, sides, request)
+    else:
+        prompts = _templated(preparer, template, sides, request)
+    for index, prompt in enumerate(prompts):
+        preparer.check_length(
+            prompt, preparer.max_model_len, f"documents[{index}]", param="documents"
+        )
+    requests = preparer.requests(prompts, [_typed(params, prompt) for prompt in prompts], options)
+
+    def finish(outputs: list[EngineOutput]) -> list[Score]:
+        return [
+            Score(
+                score=float(output.array().reshape(-1)[0]),
+                prompt_tokens=len(prompt.token_ids),
+                truncated=prompt.truncated,
+            )
+            for prompt, output in zip(prompts, outputs, strict=True)
+        ]
+
+    return Prepared(requests, finish)
+
+
+def _pairs(preparer: Preparer, sides: Sides, request: ScoreInput) -> list[TokenPrompt]:
+    encoded = preparer.encode(
+        [sides.queries[query].text for query, _ in sides.pairs],
+        request.options,
+        pairs=[sides.documents[document].text for _, document in sides.pairs],
+        param="documents",
+    )
+    typed = preparer.tokenizer.uses_token_types
+    return [
+        TokenPrompt(
+            token_ids=item.ids,
+            offsets=item.offsets,
+            truncated=item.truncated or sides.is_cut(pair),
+            type_ids=item.type_ids if typed else None,
+        )
+        for item, pair in zip(encoded, sides.pairs, strict=True)
+    ]
+
+
+def _templated(
+    preparer: Preparer, template: ScoreTemplate, sides: Sides, request: ScoreInput
+) -> list[TokenPrompt]:
+    variables = dict(request.options.chat_template_kwargs or {})
+    if request.instruction is not None:
+        variables.setdefault("instruction", request.instruction)
+    texts = [
+        template.render(sides.queries[query].text, sides.documents[document].text, variables)
+        for query, document in sides.pairs
+    ]
+    encoded = preparer.encode(texts, request.options, param="documents")
+    return [
+        TokenPrompt(
+            token_ids=item.ids,
+            offsets=item.offsets,
+            truncated=item.truncated or sides.is_cut(pair),
+        )
+        for item, pair in zip(encoded, sides.pairs, strict=True)
+    ]
+
+
+def _typed(params: PoolingParams, prompt: TokenPrompt) -> PoolingParams:
+    """A clone with the pair's token types merged in; the params themselves where it has none."""
+    if prompt.type_ids is None:
+        return params
+    return params.with_extra(**{token_types.KEY: token_types.compress(prompt.type_ids)})

@@ -1,0 +1,61 @@
+"""One query against documents, best first: a score request whose answer is sorted.
+
+It knows nothing of how a pair is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cenote.engine.messages import EngineOutput
+from cenote.outputs import RankedDocument, Ranking, Score
+from cenote.processors.inputs import RerankInput, ScoreInput
+from cenote.processors.prepared import Prepared
+from cenote.processors.validation import check_integer
+
+
+def rerank(
+    score: Callable[[ScoreInput], Prepared[list[Score]]], request: RerankInput
+) -> Prepared[Ranking]:
+    """Prepares a rerank through the model's scorer. Raises `InvalidRequest` for a bad `top_n`."""
+    check_top_n(request.top_n)
+    prepared = score(
+        ScoreInput(
+            queries=[request.query],
+            documents=request.documents,
+            max_tokens_per_query=request.max_tokens_per_query,
+            max_tokens_per_doc=request.max_tokens_per_doc,
+            instruction=request.instruction,
+            explain=request.explain,
+            options=request.options,
+        )
+    )
+
+    def finish(outputs: list[EngineOutput]) -> Ranking:
+        return ranking(prepared.finish(outputs), request.documents, request.top_n)
+
+    return Prepared(prepared.requests, finish)
+
+
+def check_top_n(top_n: int | None) -> None:
+    """Refuses a negative number; None and 0 keep all documents."""
+    if top_n is not None:
+        check_integer(top_n, "top_n", least=0)
+
+
+def ranking(scores: Sequence[Score], documents: Sequence[str], top_n: int | None) -> Ranking:
+    """Documents by score, greatest first, equal scores in the order given; at most `top_n`."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index].score)
+    return Ranking(
+        results=[
+            RankedDocument(
+                index=index,
+                document=documents[index],
+                relevance_score=scores[index].score,
+                truncated=scores[index].truncated,
+                matches=scores[index].matches,
+            )
+            for index in order[: top_n or None]
+        ],
+        prompt_tokens=sum(score.prompt_tokens for score in scores),
+    )

@@ -1,0 +1,129 @@
+"""Checks of the values a caller sends, in one place, so that every route refuses the same things.
+
+Each check raises `InvalidRequest` (or a subclass) that names the field, the value and the limit. It
+knows no text and no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from cenote.config.model import ModelConfig
+from cenote.errors import InvalidRequest, UnsupportedTask
+from cenote.params import PoolingParams, Task
+from cenote.processors.inputs import PromptOptions
+
+_INT64 = 2**63
+MAX_REQUEST_ID_CHARACTERS = 256
+
+# The parameters that a task takes; any other is refused by name.
+ACCEPTED: dict[Task, frozenset[str]] = {
+    "embed": frozenset({"dimensions", "use_activation"}),
+    "token_embed": frozenset({"dimensions", "use_activation"}),
+    "classify": frozenset({"use_activation"}),
+    "token_classify": frozenset({"use_activation"}),
+    "sparse_embed": frozenset(),
+}
+
+
+def check_task(task: str, supported: Collection[Task]) -> None:
+    """Refuses a task that the served model can't do, listing those it can."""
+    if task not in supported:
+        raise UnsupportedTask(task, supported)
+
+
+def check_integer(value: object, param: str, *, least: int, most: int | None = None) -> None:
+    """Refuses what is no whole number in `[least, most]`; True and False are no numbers here."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequest(f"{param} must be a whole number, not {value!r}.", param=param)
+    if value < least:
+        raise InvalidRequest(f"{param} must be at least {least}, not {value}.", param=param)
+    if most is not None and value > most:
+        raise InvalidRequest(f"{param} must be at most {most}, not {value}.", param=param)
+
+
+def check_options(options: PromptOptions, max_model_len: int) -> None:
+    """Checks the fields that every request has; extras are checked by `extras`."""
+    check_truncation(options, max_model_len)
+    check_integer(options.priority, "priority", least=-_INT64, most=_INT64 - 1)
+    given = options.request_id
+    if given is not None and not 0 < len(given) <= MAX_REQUEST_ID_CHARACTERS:
+        raise InvalidRequest(
+            f"request_id must have 1 to {MAX_REQUEST_ID_CHARACTERS} characters, not {len(given)}.",
+            param="request_id",
+        )
+
+
+def check_truncation(options: PromptOptions, max_model_len: int) -> None:
+    """Checks `truncate_prompt_tokens` (None, -1, or 1 to the model's limit) and the side."""
+    keep = options.truncate_prompt_tokens
+    if keep is not None:
+        check_integer(keep, "truncate_prompt_tokens", least=-1)
+        if keep == 0:
+            raise InvalidRequest(
+                "truncate_prompt_tokens 0 would leave nothing; give -1 or at least 1.",
+                param="truncate_prompt_tokens",
+            )
+        if keep > max_model_len:
+            raise InvalidRequest(
+                f"truncate_prompt_tokens {keep} is greater than the model's maximum of "
+                f"{max_model_len} tokens. Please choose a smaller truncation size.",
+                param="truncate_prompt_tokens",
+            )
+    if options.truncation_side not in (None, "left", "right"):
+        raise InvalidRequest(
+            f"truncation_side must be left or right, not {options.truncation_side!r}.",
+            param="truncation_side",
+        )
+
+
+def check_dimensions(
+    dimensions: int, config: ModelConfig, embedding_size: int, *, allow_any: bool
+) -> None:
+    """Refuses a size that is out of range, or that the model was not trained to be cut to."""
+    check_integer(dimensions, "dimensions", least=1)
+    if dimensions > embedding_size:
+        raise InvalidRequest(
+            f"dimensions {dimensions} is greater than the model's embedding size {embedding_size}.",
+            param="dimensions",
+        )
+    if allow_any:
+        return
+    sizes = config.pooler.matryoshka
+    if sizes and dimensions not in sizes:
+        raise InvalidRequest(
+            f"dimensions must be one of {list(sizes)} for model {config.name}, not {dimensions}.",
+            param="dimensions",
+        )
+    if not sizes and not config.pooler.is_matryoshka and dimensions != embedding_size:
+        raise InvalidRequest(
+            f"Model {config.name} is not known as matryoshka, so dimensions {dimensions} would cut "
+            f"its {embedding_size} blindly. Start with --allow-any-dimensions to allow it.",
+            param="dimensions",
+        )
+
+
+def check_accepted(task: Task, given: Collection[str]) -> None:
+    """Refuses a parameter that the task does not take."""
+    for name in sorted(given):
+        if name not in ACCEPTED[task]:
+            raise InvalidRequest(f"Task {task!r} does not take {name}.", param=name)
+
+
+def check_own_params(params: PoolingParams, task: Task) -> None:
+    """Refuses, in a caller's own `PoolingParams`, another task and what only processors may set."""
+    if params.task is not None and params.task != task:
+        raise InvalidRequest(
+            f"pooling_params has task {params.task!r} in a request for {task!r}.",
+            param="pooling_params",
+        )
+    for name, value, default in (
+        ("late_interaction", params.late_interaction, None),
+        ("attended_tokens", params.attended_tokens, None),
+        ("skip_tokens", params.skip_tokens, 0),
+    ):
+        if value != default:
+            raise InvalidRequest(
+                f"pooling_params.{name} is set by the engine's own processors only.",
+                param="pooling_params",
+            )
