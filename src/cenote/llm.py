@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, cast
 from cenote.config.engine import DEFAULT_MODEL, EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
 from cenote.engine.client import EngineClient, start_engine
+from cenote.engine.messages import EngineReady
 from cenote.errors import InvalidRequest
 from cenote.loader.hub import resolve
 from cenote.outputs import Classification, Embedding, Ranking, Score
