@@ -29,7 +29,7 @@ from cenote.engine.messages import (
     ToEngine,
 )
 from cenote.engine.pending import PendingRequests
-from cenote.errors import CenoteError, EngineUnavailable, from_code
+from cenote.errors import CenoteError, EngineUnavailable, InvalidRequest, from_code
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,9 @@ class BaseClient(ABC):
         except OSError as error:
             future.cancel()
             raise EngineUnavailable("The engine process is gone; it is being restarted.") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            future.cancel()
+            raise InvalidRequest(f"The request can't be sent to the engine: {error}.") from error
         return future
 
     def control(self, method: str, **args: Any) -> Future[Any]:

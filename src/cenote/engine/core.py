@@ -90,11 +90,18 @@ class EngineCore:
                 self._check(request)
             self.scheduler.add(requests, time.monotonic())
         except CenoteError as error:
-            self._refused += [_failure(request.request_id, error) for request in requests]
+            self._refuse(requests, error)
             return
-        for request in requests:
-            if request.params.late_interaction is not None:
-                self.runner.add_request(request.request_id, request.params)
+        try:
+            for request in requests:
+                if request.params.late_interaction is not None:
+                    self.runner.add_request(request.request_id, request.params)
+        except CenoteError as error:
+            self.scheduler.abort([request.request_id for request in requests])
+            self._refuse(requests, error)
+
+    def _refuse(self, requests: Sequence[EngineRequest], error: CenoteError) -> None:
+        self._refused += [_failure(request.request_id, error) for request in requests]
 
     def _check(self, request: EngineRequest) -> None:
         info = self.runner.ready_info

@@ -95,4 +95,7 @@ def share_key(request: EngineRequest) -> bytes | None:
     """
     if request.params.late_interaction is not None:
         return None
-    return _encoder.encode((request.prompt, request.params, request.adapter))
+    try:
+        return _encoder.encode((request.prompt, request.params, request.adapter))
+    except (TypeError, ValueError, OverflowError):
+        return None  # A value in `extra_kwargs` that has no bytes: what equals it can't be known.
