@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import fields
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cenote.config.engine import DEFAULT_MODEL, EngineConfig
@@ -31,6 +30,7 @@ from cenote.processors.inputs import (
 from cenote.processors.prepared import Prepared
 from cenote.processors.registry import Processors
 from cenote.processors.score.rerank import check_top_n, ranking
+from cenote.processors.score.shapes import pair_up
 from cenote.processors.tokenizer import Tokenizer
 from cenote.processors.window import Window, chunks
 from cenote.progress import bar
@@ -129,11 +129,12 @@ class LLM:
     ) -> list[Classification]:
         """Class scores for each text; `use_activation=False` gives logits."""
         chosen = _options(options)
-
-        def prepare(chunk: list[Prompt]) -> Prepared[list[Classification]]:
-            return self._processors.classify(ClassifyInput(prompts=chunk, options=chosen))
-
-        return self._run("classify", _prompts(texts), prepare, progress)
+        return self._run(
+            "classify",
+            _prompts(texts),
+            lambda chunk: self._processors.classify(ClassifyInput(prompts=chunk, options=chosen)),
+            progress,
+        )
 
     def encode(
         self,
@@ -169,14 +170,13 @@ class LLM:
         """Scores of pairs: one query with one or many documents, or as many of each."""
         chosen = _options(options)
         left, right = _texts(queries), _texts(documents)
-        broadcast = len(left) == 1
+        pair_up(left, right)
 
         def prepare(chunk: list[int]) -> Prepared[list[Score]]:
-            whole = not broadcast and len(left) != len(right)
             return self._processors.score(
                 ScoreInput(
-                    queries=left if broadcast or whole else [left[index] for index in chunk],
-                    documents=right if whole else [right[index] for index in chunk],
+                    queries=left if len(left) == 1 else [left[index] for index in chunk],
+                    documents=[right[index] for index in chunk],
                     max_tokens_per_query=max_tokens_per_query,
                     max_tokens_per_doc=max_tokens_per_doc,
                     instruction=instruction,
@@ -206,9 +206,10 @@ class LLM:
             raise InvalidRequest(
                 f"query must be a string, not {type(query).__name__}.", param="query"
             )
+        texts = _texts(documents)
         scores = self.score(
             query,
-            documents,
+            texts,
             max_tokens_per_query=max_tokens_per_query,
             max_tokens_per_doc=max_tokens_per_doc,
             instruction=instruction,
@@ -216,7 +217,7 @@ class LLM:
             progress=progress,
             **options,
         )
-        return ranking(scores, _texts(documents), top_n)
+        return ranking(scores, texts, top_n)
 
     def reload_weights(self, folder: str) -> None:
         """Loads new weights of the same architecture; bad ones leave the old in place."""
@@ -229,12 +230,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(
