@@ -20,7 +20,6 @@ _HF_NAMES: dict[str, str] = {
     "gelu_python_tanh": "gelu_tanh",
     "quick_gelu": "quick_gelu",
     "relu": "relu",
-    "relu2": "relu_squared",
     "relu6": "relu6",
     "leaky_relu": "leaky_relu",
     "mish": "mish",
