@@ -103,6 +103,7 @@ def serve() -> Iterator[Serve]:
     def start(app: FastAPI) -> str:
         config = uvicorn.Config(app, port=0, loop="uvloop", http="httptools", log_config=None)
         listener = config.bind_socket()
+        listener.listen()  # so that a client that comes before the server is up waits
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()

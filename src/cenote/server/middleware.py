@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import cast
 from uuid import uuid4
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cenote.config.server import ServerConfig
@@ -83,6 +84,8 @@ class Guard:
             self._check(scope)
             exchange.check_length()
             await self._app(scope, exchange.receive, exchange.send)
+        except ClientDisconnect:
+            return  # it went away while it sent its body
         except Exception as error:
             response = report(error, scope, self._metrics)
             if exchange.status:
