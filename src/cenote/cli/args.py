@@ -70,7 +70,7 @@ def _flag(item: Field[Any], hint: Any) -> inspect.Parameter:
     names = option_names(item, hint)
     if item.name in LETTERS:
         names.append(LETTERS[item.name])
-    default = item.default  # every field of a config has one
+    default: Any = item.default  # every field of a config has one
     kind = _parsed_type(hint)
     if get_origin(kind) is list:
         default = list(default)

@@ -36,11 +36,14 @@ def run_naming_lines(
 ) -> list[ResultT]:
     """Results of a chunk; a text that is refused is found by halving, and the error names its line.
 
-    Raises `InvalidRequest` with the place of the first text that was refused.
+    Raises `InvalidRequest` with the place of the first text that was refused, or as it is where it
+    is not about a text (a task that the model can't do).
     """
     try:
         return list(run([item.text for item in texts]))
     except InvalidRequest as error:
+        if not (error.param or "").startswith("input"):
+            raise
         if len(texts) == 1:
             raise InvalidRequest(f"{texts[0].place}: {error.message}", param=error.param) from error
         half = len(texts) // 2

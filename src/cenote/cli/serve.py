@@ -10,6 +10,7 @@ import typer
 from cenote.cli.args import with_flags
 from cenote.config.engine import EngineConfig
 from cenote.config.server import ServerConfig
+from cenote.errors import CenoteError
 
 
 @with_flags(server=ServerConfig, engine=EngineConfig)
@@ -26,6 +27,12 @@ def serve(
 
     Example: cenote serve minilm --port 8000
     """
+    from cenote import log
     from cenote.server.run import serve as run
 
-    run(replace(engine, model=name) if name else engine, server.with_environment())
+    # The default level leaves the choice to the environment.
+    log.setup(None if server.log_level == ServerConfig().log_level else server.log_level)
+    try:
+        run(replace(engine, model=name) if name else engine, server)
+    except OSError as error:
+        raise CenoteError(str(error.strerror or error)) from error

@@ -117,10 +117,12 @@ def _ours(llm: Any, kind: Kind) -> list[Array]:
 def _reference(folder: Path, kind: Kind) -> list[Array]:
     try:
         import sentence_transformers as reference
+        from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
         raise CenoteError(
             "verify needs the reference library: pip install 'cenote[reference]'"
         ) from error
+    disable_progress_bar()
     note(f"Running sentence-transformers {reference.__version__} in float32")
     name = str(folder)
     if kind == "embed":

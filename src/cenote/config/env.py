@@ -51,7 +51,14 @@ ISA = Variable(
     choices=("amx", "avx512_bf16", "avx512_vnni", "avx512", "avx2", "generic", "amx_emulated"),
 )
 
-OWN = (API_KEY, LOG_LEVEL, LOG_FORMAT, ISA)
+KERNELS = Variable(
+    "CENOTE_KERNELS",
+    "What kernels=auto means: the native ones where they run, or plain torch.",
+    "auto",
+    ("auto", "native", "torch"),
+)
+
+OWN = (API_KEY, LOG_LEVEL, LOG_FORMAT, ISA, KERNELS)
 
 HUGGING_FACE = (
     Variable("HF_HOME", "Folder of the hub's cache and token.", "~/.cache/huggingface"),

@@ -7,10 +7,11 @@ One setting per process, made once by whoever loads the model. It knows no opera
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from cenote.config import env
 from cenote.config.engine import KernelChoice
 from cenote.errors import ModelLoadError
 
@@ -41,6 +42,8 @@ def configure(
     Raises ModelLoadError if the native kernels are demanded and can't be used.
     """
     global _native, _reason
+    if choice == "auto":
+        choice = cast(KernelChoice, env.KERNELS.read())
     module, _reason = _find(choice, device, dtype)
     if choice == "native" and module is None:
         raise ModelLoadError(f"kernels=native can't be used: {_reason}.", param="kernels")
