@@ -7,6 +7,7 @@ server's own file only: a tokenizer's chat template is never taken for one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,10 +33,16 @@ def _raise_exception(message: str) -> NoReturn:
     raise _Refused(message)
 
 
+def _to_json(value: Any, indent: int | None = None) -> str:
+    """JSON as Hugging Face's templates expect it: no HTML escapes, letters as they are."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
+    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     return environment
 
