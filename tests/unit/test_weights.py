@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cenote.errors import ModelLoadError
 from cenote.loader.rules import Ignore, Rename, Rule, Stack, Transpose
-from cenote.loader.weights import load_weights, read_linear, read_tensors
+from cenote.loader.weights import load_weights
 
 
 class Tiny(nn.Module):
@@ -204,37 +204,3 @@ def test_truncated_file_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(ModelLoadError, match="not a complete"):
         load_weights(tiny_on_meta(), RULES, tmp_path, torch.float32)
-
-
-@pytest.mark.parametrize("prefix", ["linear.", "dense.", ""])
-@pytest.mark.parametrize("bias", [True, False])
-def test_dense_module_is_read_under_each_name(tmp_path: Path, prefix: str, bias: bool) -> None:
-    tensors = {f"{prefix}weight": torch.randn(3, 4)}
-    if bias:
-        tensors[f"{prefix}bias"] = torch.randn(3)
-    save(tmp_path, {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()})
-    weight, offset = read_linear(tmp_path, 4, 3, bias=bias)
-    assert weight.dtype == torch.float32
-    assert torch.equal(weight, tensors[f"{prefix}weight"].to(torch.bfloat16).float())
-    assert (offset is not None) == bias
-
-
-def test_dense_module_of_another_size_is_refused(tmp_path: Path) -> None:
-    save(tmp_path, {"linear.weight": torch.randn(3, 4)})
-    with pytest.raises(ModelLoadError, match=r"wrong shape: linear\.weight is \[5, 4\]"):
-        read_linear(tmp_path, 4, 5, bias=False)
-    with pytest.raises(ModelLoadError, match=r"missing parameter: linear\.bias"):
-        read_linear(tmp_path, 4, 3, bias=True)
-
-
-def test_read_tensors_gives_all_as_float32(tmp_path: Path) -> None:
-    save(tmp_path, {"a": torch.ones(2, dtype=torch.float16), "b": torch.zeros(1)})
-    found = read_tensors(tmp_path)
-    assert {name: tensor.dtype for name, tensor in found.items()} == {
-        "a": torch.float32,
-        "b": torch.float32,
-    }
-
-
-def test_reference_folder_has_the_tensors_it_lists(minilm_path: Path) -> None:
-    assert read_tensors(minilm_path)["embeddings.word_embeddings.weight"].shape == (30522, 384)

@@ -51,31 +51,6 @@ def load_weights(
         _put(model, name, made[first_name[id(tensor)]])
 
 
-def read_linear(
-    folder: Path, in_features: int, out_features: int, *, bias: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The weight `[out, in]` and bias `[out]` (float32) of a Dense module's folder.
-
-    sentence-transformers and PyLate call them `linear.weight`, others `weight` or `dense.weight`.
-    Raises `ModelLoadError` where a tensor is missing, unused or of another shape.
-    """
-    wanted = {"weight": (out_features, in_features)} | ({"bias": (out_features,)} if bias else {})
-    with open_checkpoint(folder) as checkpoint:
-        prefixes = {name.rpartition(".")[0] for name in checkpoint.shapes}
-        prefix = next((p for p in ("linear", "dense") if p in prefixes), "")
-        dot = f"{prefix}." if prefix else ""
-        named = {f"{dot}{name}": shape for name, shape in wanted.items()}
-        plan = make_plan((), checkpoint.shapes, named)
-        tensors = [checkpoint.read(sources[0].tensor).float().clone() for sources in plan.values()]
-    return tensors[0], tensors[1] if bias else None
-
-
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder's safetensors, float32, by name: for heads beside a model."""
-    with open_checkpoint(folder) as checkpoint:
-        return {name: checkpoint.read(name).float().clone() for name in checkpoint.shapes}
-
-
 def _filled(
     target: Tensor, sources: list[Source], checkpoint: Checkpoint, dtype: torch.dtype | None
 ) -> Tensor:
