@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from cenote.config import env
 from cenote.errors import InvalidRequest
-
-API_KEY_VARIABLE = "CENOTE_API_KEY"
 
 
 def _flag(default: Any, text: str) -> Any:
@@ -30,7 +29,7 @@ class ServerConfig:
     port: int = _flag(8000, "Port to listen on; 0 takes a free one and logs it.")
     uds: str | None = _flag(None, "Unix socket to listen on, in place of host and port.")
     api_key: tuple[str, ...] = _flag(
-        (), f"Key that every route but /health asks for; several allowed; or {API_KEY_VARIABLE}."
+        (), f"Key that every route but /health asks for; several allowed; or {env.API_KEY.name}."
     )
     served_model_name: tuple[str, ...] = _flag(
         (), "Names that requests may use for the model; the first is reported. Default: its own."
@@ -43,7 +42,9 @@ class ServerConfig:
     tokenizer_threads: int = _flag(0, "Threads for tokenising and encoding; 0: chosen.")
     cors_origins: tuple[str, ...] = _flag((), "Origins whose pages may call the server; * for all.")
     root_path: str = _flag("", "Path prefix that a proxy in front strips.")
-    log_level: Literal["debug", "info", "warning", "error"] = _flag("info", "debug, info, warning or error.")
+    log_level: Literal["debug", "info", "warning", "error"] = _flag(
+        "info", "debug, info, warning or error."
+    )
     access_log: bool = _flag(False, "Log a line for every request.")
 
     def __post_init__(self) -> None:
@@ -67,9 +68,9 @@ class ServerConfig:
     def names(cls) -> tuple[str, ...]:
         return tuple(item.name for item in fields(cls))
 
-    def with_environment(self, environ: Mapping[str, str] = os.environ) -> ServerConfig:
+    def with_environment(self, environ: Mapping[str, str] | None = None) -> ServerConfig:
         """A copy whose keys come from CENOTE_API_KEY (several with commas) if none were given."""
-        given = environ.get(API_KEY_VARIABLE, "")
+        given = env.API_KEY.read(environ) or ""
         keys = tuple(key.strip() for key in given.split(",") if key.strip())
         return replace(self, api_key=keys) if keys and not self.api_key else self
 

@@ -72,12 +72,18 @@ class Dispatcher:
         render: Callable[[Finished[ResultT]], Answer],
     ) -> Response:
         """The answer to one request. Raises what `prepare`, the engine or `finish` raise."""
-        start = perf_counter()
-        prepared = await self.call(prepare)
-        self._metrics.tokenize_seconds.observe(perf_counter() - start)
+
+        def start() -> tuple[Prepared[ResultT], Future[list[EngineOutput]]]:
+            prepared = prepare()
+            # Here and not on the loop: packing thousands of prompts would hold all others up.
+            return prepared, client.submit(prepared.requests)
+
+        begin = perf_counter()
+        prepared, future = await self.call(start)
+        self._metrics.tokenize_seconds.observe(perf_counter() - begin)
         tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
         self._metrics.prompt_tokens.inc(tokens)
-        outputs = await self._outputs(request, client.submit(prepared.requests))
+        outputs = await self._outputs(request, future)
         if outputs is None:
             self._metrics.cancelled.inc()
             return Response(status_code=CLIENT_CLOSED_REQUEST)
