@@ -120,6 +120,23 @@ def metrics() -> str:
     return table(("metric", "kind", "labels", "meaning"), rows)
 
 
+def variables() -> str:
+    """Every environment variable."""
+    from cenote.config import env
+
+    return table(
+        ("variable", "default", "meaning"),
+        (
+            (f"`{item.name}`", f"`{item.default}`" if item.default else "", _with_choices(item))
+            for item in (*env.OWN, *env.HUGGING_FACE)
+        ),
+    )
+
+
+def _with_choices(item: Any) -> str:
+    return f"{item.help} One of {', '.join(item.choices)}." if item.choices else str(item.help)
+
+
 def tables() -> dict[str, Callable[[], str]]:
     """What stands between the marks, by the name in the mark."""
     from cenote.config.engine import EngineConfig
@@ -144,6 +161,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "server_flags": lambda: flags(ServerConfig),
         "errors": errors,
         "metrics": metrics,
+        "variables": variables,
     }
     return made | {name: (lambda body=body: request_fields(body)) for name, body in bodies.items()}
 

@@ -20,8 +20,10 @@ runner = CliRunner()
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EngineConfig, ServerConfig]]:
     """What `cenote serve` would have started."""
+    import cenote.log
     import cenote.server.run
 
+    monkeypatch.setattr(cenote.log, "setup", lambda level: None)
     calls: list[tuple[EngineConfig, ServerConfig]] = []
     monkeypatch.setattr(cenote.server.run, "serve", lambda *configs: calls.append(configs))
     return calls

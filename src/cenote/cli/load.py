@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from cenote.config.server import API_KEY_VARIABLE
+from cenote.config import env
 from cenote.errors import CenoteError, EngineUnavailable
 
 
@@ -47,8 +46,8 @@ class _Server:
         self._path = parts.path.rstrip("/").removesuffix("/v1")
         self._connection = kind(parts.hostname or "", parts.port, timeout=timeout)
         self._headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(API_KEY_VARIABLE):
-            self._headers["Authorization"] = f"Bearer {key}"
+        if key := env.API_KEY.read():
+            self._headers["Authorization"] = f"Bearer {key.split(',')[0].strip()}"
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, object]:
         data = None if body is None else json.dumps(body).encode()

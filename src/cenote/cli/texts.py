@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -31,27 +31,26 @@ class Text:
 def read_texts(arguments: Sequence[str], file: Path | None, field: str) -> Iterator[Text]:
     """The texts in order. `file` may be `-`; without arguments and file, a pipe on stdin is read.
 
-    Raises `InvalidRequest` that says what to do, or which line of the file is wrong.
+    Raises `InvalidRequest` at once where there is nothing to read, and while reading for a line
+    that is wrong, by its number.
     """
     if arguments and file is not None:
         raise InvalidRequest("Give texts as arguments or with --input, not both.", param="input")
     if arguments:
-        yield from (
-            Text(text, f"argument {index}") for index, text in enumerate(arguments, start=1)
-        )
-        return
+        return (Text(text, f"argument {index}") for index, text in enumerate(arguments, start=1))
     if file is None and sys.stdin.isatty():
         raise InvalidRequest(
             "No text given. Write it as an argument, or use --input FILE (- is stdin).",
             param="input",
         )
-    yield from _read_lines(file or Path("-"), field)
+    file = file or Path("-")
+    return _lines(_open(file), file, field)
 
 
-def _read_lines(file: Path, field: str) -> Iterator[Text]:
+def _lines(opened: AbstractContextManager[IO[bytes]], file: Path, field: str) -> Iterator[Text]:
     name = "stdin" if str(file) == "-" else str(file)
     is_jsonl = file.suffix in JSONL_SUFFIXES
-    with _open(file) as stream:
+    with opened as stream:
         for number, raw in enumerate(stream, start=1):
             place = f"line {number} of {name}"
             try:
@@ -61,7 +60,7 @@ def _read_lines(file: Path, field: str) -> Iterator[Text]:
             yield Text(_field_of(line, field, place) if is_jsonl else line, place)
 
 
-def _open(file: Path) -> IO[bytes] | nullcontext[IO[bytes]]:
+def _open(file: Path) -> AbstractContextManager[IO[bytes]]:
     if str(file) == "-":
         return nullcontext(sys.stdin.buffer)
     try:
