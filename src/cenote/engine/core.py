@@ -20,7 +20,8 @@ from cenote.engine.messages import (
     EngineRequest,
     StepStats,
 )
-from cenote.engine.scheduler import Ended, Scheduler
+from cenote.engine.request import Ended
+from cenote.engine.scheduler import Scheduler
 from cenote.errors import CenoteError, InputTooLong, InvalidRequest, UnsupportedTask
 from cenote.params import PoolingParams
 from cenote.runner.model_runner import ModelRunner, RunnerInfo

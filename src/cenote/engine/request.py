@@ -16,6 +16,7 @@ import msgspec
 
 from cenote.engine.messages import EngineRequest
 from cenote.params import LateInteractionParams, PoolingParams
+from cenote.step import PooledResult
 
 
 class RequestState(Enum):
@@ -83,6 +84,14 @@ class Request:
     @property
     def submissions(self) -> Iterable[Submission]:
         return (waiter.submission for waiter in self.waiters.values())
+
+
+@dataclass(slots=True)
+class Ended:
+    """A run that is over: its result or error is for each of `request.waiters`."""
+
+    request: Request
+    result: PooledResult
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from cenote.engine.messages import EngineRequest
-from cenote.engine.request import Request, RequestState, Submission, Waiter, share_key
+from cenote.engine.request import Ended, Request, RequestState, Submission, Waiter, share_key
 from cenote.engine.score_groups import ScoreGroups
 from cenote.engine.waiting import WaitingQueue
 from cenote.errors import InvalidRequest
@@ -32,14 +32,6 @@ BULK_SLOWNESS = 4.0
 
 # How many prompts that don't fit in what is left of a step are passed over to fill it.
 LOOK_AHEAD = 32
-
-
-@dataclass(slots=True)
-class Ended:
-    """A run that is over: its result or error is for each of `request.waiters`."""
-
-    request: Request
-    result: PooledResult
 
 
 @dataclass(slots=True)
@@ -120,13 +112,15 @@ class Scheduler:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forgets requests; unknown ids are fine. A run goes on while anybody waits for it."""
+        unwanted: list[Request] = []
         for request_id in request_ids:
             run = self._by_waiter.pop(request_id, None)
-            if run is None:
-                continue
-            del run.waiters[request_id]
-            if not run.waiters:
-                self._end(run, RequestState.ABORTED)
+            if run is not None:
+                del run.waiters[request_id]
+                if not run.waiters:
+                    unwanted.append(run)
+        for run in unwanted:
+            self._end(run, RequestState.ABORTED)
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -281,7 +275,7 @@ class Scheduler:
     def _fail_documents(self, query: Request) -> None:
         """Documents can't be scored once their query has failed or was aborted."""
         for document in self._groups.close_for(query):
-            if document.state is RequestState.WAITING:
+            if document.state is RequestState.WAITING and document.waiters:
                 error = InvalidRequest("The query of this document failed or was aborted.")
                 self._failed.append(Ended(document, PooledResult(document.request_id, error=error)))
                 self._end(document, RequestState.FAILED)
