@@ -22,6 +22,7 @@ from cenote.models.load import load_model
 from cenote.params import PoolingParams, Task
 from cenote.poolers.base import Pooled, Pooler
 from cenote.poolers.factory import build_poolers
+from cenote.processors.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
 
@@ -43,6 +44,11 @@ class Served:
     config: ModelConfig
     model: PoolingModel
     poolers: dict[Task, Pooler]
+    tokenizer: Tokenizer
+
+    def encode(self, texts: Sequence[str], limit: int = 128) -> list[list[int]]:
+        """Token ids of each text, cut to `limit`."""
+        return [item.ids for item in self.tokenizer.encode(list(texts), max_tokens=limit)]
 
     def run(
         self,
@@ -64,11 +70,12 @@ def serve(
     dtype: torch.dtype = torch.float32,
     **settings: Any,
 ) -> Served:
-    """Loads a folder with the given kernels."""
-    engine = EngineConfig(kernels=kernels, **settings)
+    """Loads a folder with the given kernels, on one thread: test machines have few cores."""
+    engine = EngineConfig(kernels=kernels, threads=1, **settings)
     config = load_model_config(folder, name="tested", revision="", engine=engine)
     model = load_model(config, dtype=dtype, device=CPU, engine=engine)
-    return Served(config, model, build_poolers(config, model, CPU))
+    poolers = build_poolers(config, model, CPU)
+    return Served(config, model, poolers, Tokenizer(config.transformer_path, config))
 
 
 def pack(ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> PackedBatch:

@@ -25,16 +25,6 @@ BFLOAT16 = Tolerance(cosine=0.9995)
 
 
 @pytest.fixture(scope="module")
-def tokenizer(minilm_path: Path) -> Any:
-    return transformers.AutoTokenizer.from_pretrained(minilm_path)
-
-
-def encode(tokenizer: Any, texts: Sequence[str], limit: int = 128) -> list[list[int]]:
-    ids: list[list[int]] = tokenizer(list(texts), truncation=True, max_length=limit)["input_ids"]
-    return ids
-
-
-@pytest.fixture(scope="module")
 def minilm_reference(minilm_path: Path) -> SentenceTransformer:
     reference = SentenceTransformer(str(minilm_path), device="cpu")
     reference.max_seq_length = 512
@@ -43,31 +33,28 @@ def minilm_reference(minilm_path: Path) -> SentenceTransformer:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_real_model_gives_the_vectors_of_sentence_transformers(
-    kernels: str,
-    dtype: str,
-    minilm_path: Path,
-    minilm_reference: SentenceTransformer,
-    tokenizer: Any,
+    kernels: str, dtype: str, minilm_path: Path, minilm_reference: SentenceTransformer
 ) -> None:
     texts = [*TEXTS, LONG_TEXT]
-    ids = encode(tokenizer, texts, 512)
-    assert len(ids[-1]) == 512
     served = serve(minilm_path, kernels, getattr(torch, dtype))
+    ids = served.encode(texts, 512)
+    assert len(ids[-1]) == 512
     expected = torch.from_numpy(minilm_reference.encode(texts, batch_size=1))
     tolerance = Tolerance() if dtype == "float32" else BFLOAT16
     assert_matches_reference(served, "embed", ids, list(expected), tolerance=tolerance)
 
 
 def test_dimensions_are_cut_before_the_vector_is_normalised(
-    kernels: str, minilm_path: Path, minilm_reference: SentenceTransformer, tokenizer: Any
+    kernels: str, minilm_path: Path, minilm_reference: SentenceTransformer
 ) -> None:
     expected = minilm_reference.encode(
         list(TEXTS), truncate_dim=64, normalize_embeddings=True, convert_to_tensor=True
     )
+    served = serve(minilm_path, kernels)
     assert_matches_reference(
-        serve(minilm_path, kernels),
+        served,
         "embed",
-        encode(tokenizer, TEXTS),
+        served.encode(TEXTS),
         list(expected),
         params=PoolingParams(task="embed", dimensions=64),
     )
@@ -102,38 +89,36 @@ def test_sequence_classes_of_pairs_are_those_of_transformers(
     problem: str | None,
     activation: Callable[[Tensor], Tensor],
     make_tiny_bert: Callable[..., Path],
-    tokenizer: Any,
 ) -> None:
     folder = make_tiny_bert(
         "BertForSequenceClassification", num_labels=labels, problem_type=problem
     )
-    encoded = tokenizer(*map(list, zip(*PAIRS, strict=True)))
-    ids, types = encoded["input_ids"], encoded["token_type_ids"]
-    logits = reference_logits(transformers.BertForSequenceClassification, folder, ids, types)
     served = serve(folder, kernels)
+    texts, pairs = map(list, zip(*PAIRS, strict=True))
+    encoded = served.tokenizer.encode(texts, pairs=pairs)
+    ids, types = [item.ids for item in encoded], [item.type_ids for item in encoded]
+    logits = reference_logits(transformers.BertForSequenceClassification, folder, ids, types)
     expected = [activation(item) for item in logits]
     assert_matches_reference(served, "classify", ids, expected, types=types)
     raw = PoolingParams(task="classify", use_activation=False)
     assert_matches_reference(served, "classify", ids, logits, types=types, params=raw)
 
 
-def test_token_classes_are_those_of_transformers(
-    kernels: str, tiny_token_classifier: Path, tokenizer: Any
-) -> None:
-    ids = encode(tokenizer, TEXTS)
-    logits = reference_logits(transformers.BertForTokenClassification, tiny_token_classifier, ids)
+def test_token_classes_are_those_of_transformers(kernels: str, tiny_token_classifier: Path) -> None:
     served = serve(tiny_token_classifier, kernels)
+    ids = served.encode(TEXTS)
+    logits = reference_logits(transformers.BertForTokenClassification, tiny_token_classifier, ids)
     assert_matches_reference(served, "token_classify", ids, [x.softmax(-1) for x in logits])
 
 
 def test_sparse_vectors_are_splade_over_the_masked_lm_of_transformers(
-    kernels: str, make_tiny_bert: Callable[..., Path], tokenizer: Any
+    kernels: str, make_tiny_bert: Callable[..., Path]
 ) -> None:
     folder = make_tiny_bert("BertForMaskedLM")
     # Together more than one chunk of logits, so that sequences are broken off and continued.
-    ids = encode(tokenizer, [*TEXTS, LONG_TEXT, LONG_TEXT[100:]])
-    logits = reference_logits(transformers.BertForMaskedLM, folder, ids)
     served = serve(folder, kernels)
+    ids = served.encode([*TEXTS, LONG_TEXT, LONG_TEXT[100:]])
+    logits = reference_logits(transformers.BertForMaskedLM, folder, ids)
     for found, row in zip(served.run("sparse_embed", ids), logits, strict=True):
         expected = torch.log1p(torch.relu(row)).amax(dim=0)
         assert found.indices is not None
@@ -144,24 +129,24 @@ def test_sparse_vectors_are_splade_over_the_masked_lm_of_transformers(
 
 
 def test_colbert_vectors_are_projected_and_a_document_drops_its_skip_list(
-    kernels: str, tiny_colbert: Path, tokenizer: Any
+    kernels: str, tiny_colbert: Path
 ) -> None:
     from safetensors.torch import load_file
 
-    ids = encode(tokenizer, ["well, this; is - punctuated!", "plain words"])
+    served = serve(tiny_colbert, kernels)
+    ids = served.encode(["well, this; is - punctuated!", "plain words"])
     weights = load_file(tiny_colbert / "model.safetensors")
     body = transformers.BertModel(transformers.BertConfig.from_pretrained(tiny_colbert)).eval()
     body.load_state_dict(
         {name.removeprefix("bert."): x for name, x in weights.items() if name != "linear.weight"}
     )
-    served = serve(tiny_colbert, kernels)
     assert set(served.poolers) == {"token_embed"}
     with torch.inference_mode():
         rows = [body(torch.tensor([row])).last_hidden_state[0] for row in ids]
     expected = [torch.nn.functional.normalize(x @ weights["linear.weight"].T, dim=-1) for x in rows]
     query = PoolingParams(task="token_embed", input_type="query")
     assert_matches_reference(served, "token_embed", ids, expected, params=query)
-    words = tokenizer.convert_ids_to_tokens(ids[0])
+    words = served.tokenizer.tokens(ids[0])
     kept = [i for i, word in enumerate(words) if word not in {",", ";", "-", "!"}]
     document = PoolingParams(task="token_embed", input_type="document")
     found = served.run("token_embed", ids, params=document)
@@ -197,17 +182,17 @@ def save_sentence_transformer(body: Path, folder: Path, **modules: Any) -> Sente
     ],
 )
 def test_every_pooling_mode_is_that_of_sentence_transformers(
-    modes: tuple[str, ...], kernels: str, tiny_bert: Path, tmp_path: Path, tokenizer: Any
+    modes: tuple[str, ...], kernels: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     reference = save_sentence_transformer(tiny_bert, tmp_path, pooling={"pooling_mode": modes})
     expected = reference.encode(list(TEXTS), convert_to_tensor=True, batch_size=1)
     served = serve(tmp_path, kernels)
-    assert_matches_reference(served, "embed", encode(tokenizer, TEXTS), list(expected))
+    assert_matches_reference(served, "embed", served.encode(TEXTS), list(expected))
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean", "max", "weightedmean", "lasttoken"])
 def test_a_prompt_that_is_not_included_takes_no_part_in_pooling(
-    mode: str, kernels: str, tiny_bert: Path, tmp_path: Path, tokenizer: Any
+    mode: str, kernels: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     pooling = {"pooling_mode": mode, "include_prompt": False}
     reference = save_sentence_transformer(tiny_bert, tmp_path, pooling=pooling)
@@ -215,9 +200,9 @@ def test_a_prompt_that_is_not_included_takes_no_part_in_pooling(
     expected = reference.encode(list(TEXTS), prompt=prompt, convert_to_tensor=True, batch_size=1)
     served = serve(tmp_path, kernels)
     assert not served.config.pooler.include_prompt
-    ids = encode(tokenizer, [prompt + text for text in TEXTS])
+    ids = served.encode([prompt + text for text in TEXTS])
     # [CLS] and the prompt's own tokens, without its [SEP].
-    params = PoolingParams(task="embed", skip_tokens=len(tokenizer(prompt)["input_ids"]) - 1)
+    params = PoolingParams(task="embed", skip_tokens=len(served.encode([prompt])[0]) - 1)
     assert_matches_reference(served, "embed", ids, list(expected), params=params)
 
 
@@ -225,7 +210,7 @@ def test_a_prompt_that_is_not_included_takes_no_part_in_pooling(
     "activation", [torch.nn.Tanh(), torch.nn.Identity(), torch.nn.GELU(), torch.nn.ReLU()]
 )
 def test_dense_modules_and_normalising_are_those_of_sentence_transformers(
-    activation: torch.nn.Module, kernels: str, tiny_bert: Path, tmp_path: Path, tokenizer: Any
+    activation: torch.nn.Module, kernels: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     from sentence_transformers import models
 
@@ -239,12 +224,10 @@ def test_dense_modules_and_normalising_are_those_of_sentence_transformers(
     reference = save_sentence_transformer(tiny_bert, tmp_path, pooling=pooling, extra=extra)
     expected = reference.encode(list(TEXTS), convert_to_tensor=True, batch_size=1)
     served = serve(tmp_path, kernels)
-    assert_matches_reference(served, "embed", encode(tokenizer, TEXTS), list(expected))
+    assert_matches_reference(served, "embed", served.encode(TEXTS), list(expected))
 
 
-def test_checkpoints_with_other_names_load_alike(
-    tiny_bert: Path, tmp_path: Path, tokenizer: Any
-) -> None:
+def test_checkpoints_with_other_names_load_alike(tiny_bert: Path, tmp_path: Path) -> None:
     """With the `bert.` prefix, gamma and beta, a position buffer and unused heads."""
     import shutil
 
@@ -258,12 +241,10 @@ def test_checkpoints_with_other_names_load_alike(
     weights["bert.embeddings.position_ids"] = torch.arange(128).unsqueeze(0)
     weights["cls.predictions.bias"] = torch.zeros(30522)
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    ids = encode(tokenizer, TEXTS)
-    for ours, theirs in zip(
-        run_embed(serve(tmp_path, "torch"), ids),
-        run_embed(serve(tiny_bert, "torch"), ids),
-        strict=True,
-    ):
+    served = serve(tmp_path, "torch")
+    ids = served.encode(TEXTS)
+    plain = run_embed(serve(tiny_bert, "torch"), ids)
+    for ours, theirs in zip(run_embed(served, ids), plain, strict=True):
         assert torch.equal(ours, theirs)
 
 

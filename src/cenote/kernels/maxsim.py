@@ -33,7 +33,7 @@ def maxsim(query: Tensor, documents: Tensor, cu_seqlens: Tensor) -> Tensor:
     scores 0. Sums and comparisons are in float32.
     """
     module = backend.native()
-    if module is None or documents.dtype not in DTYPE_CODES or query.shape[1] % 2:
+    if module is None or not _is_native(documents):
         return maxsim_torch(query, documents, cu_seqlens)
     scores = torch.empty(cu_seqlens.shape[0] - 1, dtype=torch.float32)
     _native_maxsim(query, documents, cu_seqlens, scores)
@@ -51,7 +51,7 @@ def maxsim_torch(query: Tensor, documents: Tensor, cu_seqlens: Tensor) -> Tensor
 def best_matches(query: Tensor, documents: Tensor, cu_seqlens: Tensor) -> Matches:
     """As `maxsim`, and the match of every query row; a document without rows has rows -1."""
     module = backend.native()
-    if module is None or documents.dtype not in DTYPE_CODES or query.shape[1] % 2:
+    if module is None or not _is_native(documents):
         return best_matches_torch(query, documents, cu_seqlens)
     count = cu_seqlens.shape[0] - 1
     matches = Matches(
@@ -75,6 +75,13 @@ def best_matches_torch(query: Tensor, documents: Tensor, cu_seqlens: Tensor) -> 
             best[index], found = similarities[start:end].max(dim=0)
             rows[index] = found.int()
     return Matches(best.sum(dim=1), rows, best)
+
+
+def _is_native(documents: Tensor) -> bool:
+    """The C++ side takes bfloat16 rows in pairs of numbers."""
+    if documents.dtype == torch.bfloat16:
+        return documents.shape[1] % 2 == 0
+    return documents.dtype in DTYPE_CODES
 
 
 def _owners(cu_seqlens: Tensor, total: int) -> Tensor:
