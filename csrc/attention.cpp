@@ -403,6 +403,38 @@ Head<T> head_of(const AttentionArgs& args, const Sequence& seq, int64_t h) {
           args.alibi_slopes ? args.alibi_slopes[h] : 0};
 }
 
+// Asks for the rows that the next head will read: they lie far apart, so the hardware, which looks
+// for neighbours, doesn't.
+template <class T>
+void fetch(const T* rows, int64_t stride, Span span, int64_t columns) {
+  const int64_t end = at_most(span.end, span.begin + kGroupRows);
+  for (int64_t i = span.begin; i < end; ++i) {
+    for (int64_t d = 0; d < columns; d += kCacheLine / sizeof(T)) {
+      __builtin_prefetch(rows + i * stride + d, 0, 2);
+    }
+  }
+}
+
+template <class T>
+void fetch_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries) {
+  const AttentionArgs& args = plan.args;
+  const Head<T> head = head_of<T>(args, seq, h);
+  const Span visible = plan.visible(seq, queries);
+  fetch(head.q, args.q_stride, queries, args.head_dim);
+  fetch(head.k, args.k_stride, visible, args.head_dim);
+  fetch(head.v, args.v_stride, visible, args.head_dim);
+}
+
+template <class T>
+void fetch_next(const Plan& plan, int64_t s, const Sequence& seq, int64_t h, Span queries) {
+  if (h + 1 < plan.args.heads) {
+    fetch_group<T>(plan, seq, h + 1, queries);
+  } else if (s + 1 < plan.args.sequences) {
+    const Sequence next = plan.sequence(s + 1);
+    fetch_group<T>(plan, next, 0, {0, at_most(next.queries, kGroupRows)});
+  }
+}
+
 template <class T, class Dot>
 void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries,
                   const Workspace& work) {
@@ -486,7 +518,10 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
     const Sequence seq = plan.sequence(s);
     for (int64_t h = 0; h < plan.args.heads; ++h) {
       for_groups(seq, [&](Span queries) {
-        if (reached >= from && reached < to) attend_group<T, Dot>(plan, seq, h, queries, work);
+        if (reached >= from && reached < to) {
+          fetch_next<T>(plan, s, seq, h, queries);
+          attend_group<T, Dot>(plan, seq, h, queries, work);
+        }
         reached += cost(plan, seq, queries);
       });
     }
