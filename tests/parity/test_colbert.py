@@ -7,6 +7,7 @@ MaxSim, and the formula itself in float64.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,16 @@ TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
-def pylate_colbert(tiny_colbert: Path, tiny_bert: Path, tmp_path_factory: Any) -> Path:
-    """A model as PyLate saves it: markers and lengths as flat keys, a Dense module, no Normalize."""
+def pylate_colbert(tiny_bert: Path, tmp_path_factory: Any) -> Path:
+    """A model as PyLate saves it: markers and lengths as flat keys, one Dense, no Normalize."""
     import torch
-    from sentence_transformers.base.modules import Transformer
     from sentence_transformers.base.modules.dense import Dense
 
-    folder: Path = tmp_path_factory.mktemp("pylate")
-    Transformer(str(tiny_bert)).save(str(folder))
+    folder: Path = tmp_path_factory.mktemp("pylate") / "model"
+    shutil.copytree(tiny_bert, folder)
+    (folder / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": 49, "do_lower_case": False})
+    )
     generator = torch.Generator().manual_seed(5)
     dense = Dense(32, 16, bias=False, activation_function=torch.nn.Identity())
     dense.linear.weight.data = torch.randn(16, 32, generator=generator) * 0.3

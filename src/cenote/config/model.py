@@ -92,8 +92,9 @@ def load_model_config(
         intermediate_size=fields.positive_int(part, fields.INTERMEDIATE_SIZE, 4 * hidden_size),
         max_model_len=limits.max_model_len(
             positions=positions,
-            declared=pooler.max_seq_length,
-            tokenizer=limits.tokenizer_limit(inner),
+            # PyLate saves here whichever side's length was in use last: a ColBERT has its own.
+            declared=None if pooler.colbert else pooler.max_seq_length,
+            tokenizer=None if pooler.colbert and positions else limits.tokenizer_limit(inner),
             wanted=engine.max_model_len,
         ),
         norm_eps=fields.positive_float(part, fields.NORM_EPS, 1e-12),
