@@ -174,6 +174,7 @@ class ProcessClient(BaseClient):
         self._thread.join(timeout)
         self._engine.end()
         self._thread.join()
+        self._engine.end()  # One that was just being started again is another.
         self._fail_all(EngineUnavailable("The engine was closed."))
 
 
