@@ -38,6 +38,8 @@ class PoolingModel(nn.Module):
 
     info: ClassVar[ModelInfo] = ModelInfo()
     weight_rules: ClassVar[tuple[Rule, ...]] = ()
+    classifier: nn.Module  # rows to logits; models whose head is classify or token_classify
+    head: nn.Module  # rows to vocabulary logits; models whose head is vocab
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -47,14 +49,25 @@ class PoolingModel(nn.Module):
         """Hidden states `[T, hidden]`, float32."""
         raise NotImplementedError
 
+    @classmethod
+    def body(cls) -> type[PoolingModel]:
+        """What serves the same checkpoint where its head is not used: the nearest base without one.
+
+        That base has to ignore the head's tensors.
+        """
+        bases = (base for base in cls.__mro__ if issubclass(base, PoolingModel))
+        return next(base for base in bases if base.info.head is None)
+
     def classify(self, rows: Tensor) -> Tensor:
-        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`; only with a classifier head."""
-        raise NotImplementedError
+        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`; only with a `classifier`."""
+        logits: Tensor = self.classifier(rows)
+        return logits
 
     def project(self, rows: Tensor) -> Tensor:
         """Token vectors `[n, dim]` float32 of rows `[n, hidden]`; the rows where there is none."""
         return rows
 
     def vocab_logits(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` of rows `[n, hidden]`; only with a (masked) language-model head."""
-        raise NotImplementedError
+        """Logits `[n, vocab]` float32 of rows `[n, hidden]`; only with a language-model `head`."""
+        logits: Tensor = self.head(rows)
+        return logits

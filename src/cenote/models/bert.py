@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.kernels.attention import AttentionTerms
-from cenote.kernels.linear import LinearWeight, linear
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
-from cenote.layers.packing import WeightForm
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
 from cenote.models.blocks import PostNormLayer
+from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
 
 
 def encoder_rules(prefix: str) -> tuple[Rule, ...]:
-    """Rules of the encoder, whose tensors may stand under `prefix.` (a model with a head)."""
-    root = rf"(?:{prefix}\.)?"
+    """Rules of the encoder, whose tensors may stand under `prefix.` (a pattern) in a model with a
+    head. They leave the pooler and the heads to the model's own rules."""
+    root = rf"(?:(?:{prefix})\.)?"
     layer = root + r"encoder\.layer\.(\d+)\."
     norm = r"LayerNorm\.(?:weight|gamma)", r"LayerNorm\.(?:bias|beta)"
     attention = r"layers.\1.attention"
@@ -89,20 +89,13 @@ class BertForSequenceClassification(BertModel):
     info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *encoder_rules("bert"),
-        Rename(r"bert\.pooler\.dense\.(weight|bias)", r"pooler.\1"),
-        Rename(r"classifier\.(weight|bias)", r"classifier.\1"),
+        Rename(r"bert\.pooler\.dense\.(weight|bias)", r"classifier.dense.\1"),
+        Rename(r"classifier\.(weight|bias)", r"classifier.out.\1"),
     )
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        hidden = config.hidden_size
-        self.pooler = Linear(hidden, hidden, dtype=torch.float32)
-        self.classifier = Linear(hidden, config.num_labels, dtype=torch.float32)
-
-    def classify(self, rows: Tensor) -> Tensor:
-        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`."""
-        logits: Tensor = self.classifier(self.pooler(rows, activation="tanh"))
-        return logits
+        self.classifier = Classifier(config, "tanh")
 
 
 class BertForTokenClassification(BertModel):
@@ -117,46 +110,11 @@ class BertForTokenClassification(BertModel):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.classifier = Linear(config.hidden_size, config.num_labels, dtype=torch.float32)
-
-    def classify(self, rows: Tensor) -> Tensor:
-        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`."""
-        logits: Tensor = self.classifier(rows)
-        return logits
-
-
-class MaskedLMHead(nn.Module):
-    """norm(activation(dense(row))) times the word table, plus a bias."""
-
-    decoder: LinearWeight
-
-    def __init__(self, config: ModelConfig, words: TokenEmbedding) -> None:
-        super().__init__()
-        self.activation = config.hidden_act
-        # In a tuple, so that the shared table isn't registered (and loaded) a second time.
-        self.tied = (words,)
-        self.dense = Linear(config.hidden_size, config.hidden_size)
-        self.norm = LayerNorm(config.hidden_size, config.norm_eps)
-        self.bias = nn.Parameter(torch.empty(config.vocab_size, dtype=torch.float32))
-
-    def pack(self, form: WeightForm) -> None:
-        """Prepares the transform, and the word table as a matrix."""
-        self.dense.pack(form)
-        self.norm.pack(form)
-        self.decoder = LinearWeight.prepare(self.tied[0].words, self.bias, form.dtype)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32."""
-        rows = self.dense(rows, activation=self.activation, post_norm=self.norm.prepared)
-        return linear(rows, self.decoder, out_dtype=torch.float32)
+        self.classifier = linear_classifier(config)
 
 
 class BertForMaskedLM(BertModel):
-    """Logits over the vocabulary for every token; SPLADE's form.
-
-    The output matrix is the word table, as in every released BERT; a checkpoint's copy of it is
-    not read.
-    """
+    """Logits over the vocabulary for every token; SPLADE's form."""
 
     info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
@@ -173,11 +131,6 @@ class BertForMaskedLM(BertModel):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = MaskedLMHead(config, self.embeddings)
-
-    def vocab_logits(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32 of rows `[n, hidden]`."""
-        logits: Tensor = self.head(rows)
-        return logits
 
 
 class BertForColBERT(BertModel):

@@ -20,10 +20,6 @@ from cenote.loader.weights import load_weights
 from cenote.models.base import PoolingModel
 from cenote.models.registry import model_class
 
-# Bodies of checkpoints whose vocabulary head goes unused where sentence-transformers' metadata
-# asks for a pooled vector.
-_BODIES = {"BertForMaskedLM": "BertModel"}
-
 
 def compute_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """What products really compute in: CPUs have no fast float16, so there it is float32.
@@ -61,11 +57,14 @@ def load_model(
 
 
 def serving_class(config: ModelConfig) -> type[PoolingModel]:
-    """The class for a folder: its architecture's, or the body of that where its head is unused."""
-    architecture = config.architecture
-    if config.pooler.declared and config.pooler.sparse is None:
-        architecture = _BODIES.get(architecture, architecture)
-    return model_class(architecture)
+    """The class for a folder: its architecture's, or the body of that where its head is unused.
+
+    A vocabulary head is, where sentence-transformers' metadata asks for a pooled vector.
+    """
+    found = model_class(config.architecture)
+    if found.info.head == "vocab" and config.pooler.declared and config.pooler.sparse is None:
+        return found.body()
+    return found
 
 
 @contextmanager

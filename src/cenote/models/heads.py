@@ -1,0 +1,77 @@
+"""Heads that several families share: a classifier of rows, and masked-language-model logits.
+
+They take rows of hidden states and know neither which rows these are nor how a checkpoint names
+their weights.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cenote.config.model import ModelConfig
+from cenote.errors import ModelLoadError
+from cenote.kernels.linear import LinearWeight, linear
+from cenote.layers.embedding import TokenEmbedding
+from cenote.layers.linear import Linear
+from cenote.layers.norm import LayerNorm
+from cenote.layers.packing import WeightForm
+
+
+class Classifier(nn.Module):
+    """out(activation(dense(row))) in float32, the dense part as wide as the row."""
+
+    def __init__(self, config: ModelConfig, activation: str) -> None:
+        super().__init__()
+        self.activation = activation
+        self.dense = Linear(config.hidden_size, config.hidden_size, dtype=torch.float32)
+        self.out = Linear(config.hidden_size, config.num_labels, dtype=torch.float32)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits `[n, num_labels]` float32 of rows `[n, hidden]`."""
+        logits: Tensor = self.out(self.dense(rows, activation=self.activation))
+        return logits
+
+
+def linear_classifier(config: ModelConfig) -> Linear:
+    """One matrix from a row to its logits, in float32."""
+    return Linear(config.hidden_size, config.num_labels, dtype=torch.float32)
+
+
+class MaskedLMHead(nn.Module):
+    """norm(activation(dense(row))) times the word table, plus a bias.
+
+    The output matrix is the word table, as in every released model of these families; a
+    checkpoint's copy of it is not read. Where the table is narrower than the row, `dense` goes down
+    to its width. Raises ModelLoadError for a configuration that unties the two.
+    """
+
+    decoder: LinearWeight
+
+    def __init__(
+        self, config: ModelConfig, words: TokenEmbedding, activation: str | None = None
+    ) -> None:
+        super().__init__()
+        if config.hf.get("tie_word_embeddings") is False:
+            raise ModelLoadError(
+                "config.json: tie_word_embeddings is false, but only masked-language-model heads "
+                "whose output matrix is the word table are supported."
+            )
+        width = words.words.shape[1]
+        self.activation = activation or config.hidden_act
+        # In a tuple, so that the shared table isn't registered (and loaded) a second time.
+        self.tied = (words,)
+        self.dense = Linear(config.hidden_size, width)
+        self.norm = LayerNorm(width, config.norm_eps)
+        self.bias = nn.Parameter(torch.empty(config.vocab_size, dtype=torch.float32))
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares the transform, and the word table as a matrix."""
+        self.dense.pack(form)
+        self.norm.pack(form)
+        self.decoder = LinearWeight.prepare(self.tied[0].words, self.bias, form.dtype)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits `[n, vocab]` float32."""
+        rows = self.dense(rows, activation=self.activation, post_norm=self.norm.prepared)
+        return linear(rows, self.decoder, out_dtype=torch.float32)
