@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,19 @@ def test_the_real_model_gives_the_vectors_of_sentence_transformers(
     expected = torch.from_numpy(minilm_reference.encode(texts, batch_size=1))
     tolerance = Tolerance() if dtype == "float32" else BFLOAT16
     assert_matches_reference(served, "embed", ids, list(expected), tolerance=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_native_vectors_do_not_depend_on_the_batch_bit_for_bit(
+    dtype: str, minilm_path: Path
+) -> None:
+    if find_spec("cenote._native") is None:
+        pytest.skip("the native kernels are not built here")
+    served = serve(minilm_path, "native", getattr(torch, dtype))
+    ids = served.encode([*TEXTS, LONG_TEXT], 512)
+    together = run_embed(served, ids)
+    for index, own in enumerate(ids):
+        assert torch.equal(run_embed(served, [own])[0], together[index])
 
 
 def test_dimensions_are_cut_before_the_vector_is_normalised(

@@ -13,7 +13,7 @@ from torch import Tensor
 from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.kernels import backend
 from cenote.kernels.activation import FUNCTIONS, NATIVE_CODES, activate
-from cenote.kernels.attention import AttentionSpec, AttentionTerms, attention
+from cenote.kernels.attention import AttentionSpec, AttentionTerms, attention, attention_torch
 from cenote.kernels.embedding import EmbeddingTables, embed
 from cenote.kernels.linear import LinearWeight, _ladder, gated, linear, mlp
 from cenote.kernels.maxsim import best_matches, maxsim
@@ -116,6 +116,20 @@ def test_attention_over_keys_of_another_length() -> None:
     everything = torch.ones(20)
     expected = [naive_attention(a, b, c, spec, AttentionTerms(), everything) for a, b, c in split]
     torch.testing.assert_close(out.double(), torch.cat(expected), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", sorted(set(SPECS) - {"softcap"}))
+def test_attention_on_a_gpu_is_its_definition(name: str) -> None:
+    spec, lengths = SPECS[name], layout(LENS)
+    sizes = [spec.q_size, spec.kv_size, spec.kv_size]
+    fused = torch.randn(sum(LENS), sum(sizes)).bfloat16()
+    there = Layout(lengths.cu_seqlens.cuda(), LENS)
+    out = attention_torch(*fused.cuda().split(sizes, dim=1), there, spec)
+    everything = torch.ones(max(LENS))
+    split = zip(*(parts(x, LENS) for x in fused.split(sizes, dim=1)), strict=True)
+    expected = [naive_attention(a, b, c, spec, AttentionTerms(), everything) for a, b, c in split]
+    torch.testing.assert_close(out.cpu().double(), torch.cat(expected), atol=2e-2, rtol=2e-2)
 
 
 def norm_weight(kind: str, size: int) -> NormWeight:
