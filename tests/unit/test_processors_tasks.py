@@ -110,6 +110,11 @@ def test_truncation_side_chooses_what_goes(embedder: Served) -> None:
         ({"priority": 2**63}, "priority", "at most"),
         ({"priority": "high"}, "priority", "whole number"),
         ({"request_id": ""}, "request_id", "1 to 256"),
+        ({"request_id": 7}, "request_id", "must be a string, not int"),
+        ({"prompt": 7}, "prompt", "must be a string"),
+        ({"use_activation": 1}, "use_activation", "true or false"),
+        ({"mm_processor_kwargs": [1]}, "mm_processor_kwargs", "must be a map"),
+        ({"chat_template_kwargs": "x"}, "chat_template_kwargs", "must be a map"),
         ({"adapter": "absent"}, "adapter", "No adapter"),
         ({"prompt_name": "absent"}, "prompt_name", "absent"),
         ({"dimensions": 0}, "dimensions", "at least 1"),
@@ -220,6 +225,7 @@ def test_the_callers_params_are_cloned(embedder: Served) -> None:
     [
         PoolingParams(task="classify"),
         PoolingParams(skip_tokens=1),
+        PoolingParams(extra_kwargs={"unsendable": object()}),
         PoolingParams(attended_tokens=1),
         PoolingParams(
             late_interaction=LateInteractionParams(mode="score_doc", query_key="somebody's")

@@ -16,6 +16,7 @@ import msgspec
 from cenote.engine.messages import EnginePrompt
 from cenote.errors import InvalidRequest
 from cenote.processors.inputs import PromptOptions
+from cenote.processors.validation import check_type
 
 MAX_SALT_CHARACTERS = 1024
 
@@ -34,6 +35,7 @@ class EngineExtras:
         Keys of `mm_processor_kwargs` whose value is null are dropped, and so is an empty map.
         """
         check_salt(options.cache_salt)
+        check_type(options.mm_processor_kwargs, "mm_processor_kwargs", Mapping, "a map")
         media = {k: v for k, v in (options.mm_processor_kwargs or {}).items() if v is not None}
         return cls(cache_salt=options.cache_salt, mm_processor_kwargs=media or None)
 

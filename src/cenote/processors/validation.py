@@ -6,7 +6,9 @@ knows no text and no tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+
+import msgspec
 
 from cenote.config.model import ModelConfig
 from cenote.errors import InvalidRequest, UnsupportedTask
@@ -42,8 +44,18 @@ def check_integer(value: object, param: str, *, least: int, most: int | None = N
         raise InvalidRequest(f"{param} must be at most {most}, not {value}.", param=param)
 
 
+def check_type(value: object, param: str, kind: type, words: str) -> None:
+    """Refuses a value of another type; None is an absent value and passes."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidRequest(f"{param} must be {words}, not {type(value).__name__}.", param=param)
+
+
 def check_options(options: PromptOptions, max_model_len: int) -> None:
-    """Checks the fields that every request has; extras are checked by `extras`."""
+    """Checks the fields that every request has; engine-level extras are checked by `extras`."""
+    for name in ("request_id", "adapter", "prompt", "prompt_name", "input_type"):
+        check_type(getattr(options, name), name, str, "a string")
+    check_type(options.use_activation, "use_activation", bool, "true or false")
+    check_type(options.chat_template_kwargs, "chat_template_kwargs", Mapping, "a map")
     check_truncation(options, max_model_len)
     check_integer(options.priority, "priority", least=-_INT64, most=_INT64 - 1)
     given = options.request_id
@@ -111,7 +123,17 @@ def check_accepted(task: Task, given: Collection[str]) -> None:
 
 
 def check_own_params(params: PoolingParams, task: Task) -> None:
-    """Refuses, in a caller's own `PoolingParams`, another task and what only processors may set."""
+    """Refuses, in a caller's own `PoolingParams`, another task and what only processors may set.
+
+    `extra_kwargs` must be plain values, since they travel to the engine as a message.
+    """
+    try:
+        msgspec.msgpack.encode(params.extra_kwargs)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"pooling_params.extra_kwargs can't be sent to the engine: {error}",
+            param="pooling_params",
+        ) from error
     if params.task is not None and params.task != task:
         raise InvalidRequest(
             f"pooling_params has task {params.task!r} in a request for {task!r}.",
