@@ -1,7 +1,7 @@
 """Canonical names of activation functions, from the names that configurations use.
 
 GELU by the error function and GELU by tanh are different functions and keep different names. It
-knows no torch: `layers.activation` holds the functions.
+knows no torch: `kernels.activation` holds the functions.
 """
 
 from __future__ import annotations

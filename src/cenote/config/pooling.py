@@ -23,7 +23,7 @@ class DenseConfig:
     in_features: int
     out_features: int
     bias: bool
-    activation: str  # an activation of layers.activation: identity, tanh, gelu_erf, relu, silu…
+    activation: str  # an activation of kernels.activation: identity, tanh, gelu_erf, relu, silu…
 
 
 @dataclass(frozen=True, slots=True)
