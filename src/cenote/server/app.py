@@ -10,11 +10,12 @@ from starlette.middleware.cors import CORSMiddleware
 
 from cenote import __version__
 from cenote.config.server import ServerConfig
-from cenote.server import error_handlers, openapi
+from cenote.server import openapi
 from cenote.server.dispatch import Dispatcher
 from cenote.server.metrics import Metrics
 from cenote.server.middleware import Guard
 from cenote.server.routes import admin, classify, embed, pooling, score, system, tokenize
+from cenote.server.routing import Api
 from cenote.server.schemas.classify import ClassifyRequest
 from cenote.server.schemas.embed import EmbeddingRequest
 from cenote.server.schemas.pooling import PoolingRequest
@@ -51,7 +52,7 @@ def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
     )
     for model in served:
         metrics.watch(model.name, model.client)
-    app = FastAPI(
+    app = Api(
         title="Cenote",
         version=__version__,
         description="Embeddings, reranking, late interaction and classification.",
@@ -59,10 +60,9 @@ def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.server = server
-    for router in (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ())):
-        # As they are: including a router would wrap its routes once more.
-        app.router.routes.extend(router.routes)
-    error_handlers.install(app, metrics)
+    routers = (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ()))
+    # As they are, since including a router would wrap its routes; and before those of the docs.
+    app.router.routes[:0] = [route for router in routers for route in router.routes]
     bodies = (*BODIES, *(ADMIN_BODIES if config.enable_admin else ()))
     openapi.install(app, bodies, secured=bool(config.api_key))
     _add_middleware(app, server)

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -89,16 +87,6 @@ def report(error: Exception, scope: Scope, metrics: Metrics) -> ErrorResponse:
     else:
         logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
     return response
-
-
-def install(app: FastAPI, metrics: Metrics) -> None:
-    """Makes the app answer the errors of its routes through `report`."""
-
-    async def handle(request: Request, error: Exception) -> Response:
-        return report(error, request.scope, metrics)
-
-    app.add_exception_handler(CenoteError, handle)
-    app.add_exception_handler(HTTPException, handle)
 
 
 def _headers(error: CenoteError) -> dict[str, str]:

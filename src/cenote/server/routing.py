@@ -1,28 +1,41 @@
-"""Routes whose functions take the plain request: FastAPI documents them and stands aside.
+"""An app and its routes that FastAPI documents, and on whose requests it stands aside.
 
-FastAPI's own way from a request to a function (dependencies, parameters, its models) costs more
-than a short text's whole journey. This is its documented hook for other ways.
+FastAPI's and Starlette's own layers (dependencies, exit stacks, error pages, telemetry) cost more
+than a short text's whole journey, and `Guard` does what is needed of them. Both hooks are public
+methods of Starlette.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
-
-from fastapi import APIRouter
+from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+class Api(FastAPI):
+    """A FastAPI app with no layers but those that were added, the last one added outermost.
+
+    One of them must answer exceptions: nothing below does.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = self.router
+        for layer in reversed(self.user_middleware):
+            app = layer.cls(app, *layer.args, **layer.kwargs)
+        return app
 
 
 class PlainRoute(APIRoute):
     """A route that calls its function with the request, and with nothing else."""
 
-    def get_route_handler(self) -> Endpoint:
-        endpoint: Endpoint = self.endpoint
-        return endpoint
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        methods = self.methods or set()
+        if scope["method"] not in methods:
+            raise HTTPException(405, headers={"Allow": ", ".join(sorted(methods))})
+        response = await self.endpoint(Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 def plain_router(tag: str) -> APIRouter:

@@ -142,6 +142,7 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         root_path=server.root_path,
         backlog=2048,

@@ -18,7 +18,7 @@ from cenote.errors import PayloadTooLarge
 from cenote.processors.prepared import Prepared
 from cenote.server.dispatch import Answer, Dispatcher, Finished
 from cenote.server.metrics import Metrics
-from cenote.server.parsing import parse
+from cenote.server.parsing import check, read
 from cenote.server.schemas.body import ModelBody
 from cenote.server.served import ServedModels, Target
 
@@ -91,9 +91,9 @@ def server_of(request: Request) -> Server:
 async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
     """A request's checked body, and the call for its model.
 
-    Raises what `parse` raises, and `ModelNotFound`.
+    Raises what `read` and `check` raise, and `ModelNotFound`.
     """
-    body = await parse(request, kind)
+    body = check(await read(request), kind)
     server = server_of(request)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given
