@@ -85,6 +85,23 @@ def test_token_ids_give_the_vector_of_their_text(tiny_bert: Path) -> None:
     np.testing.assert_array_equal(by_text.embedding, by_ids.embedding)
 
 
+def test_a_sparse_vector_is_splades(make_tiny_bert: Any) -> None:
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    folder = make_tiny_bert("BertForMaskedLM")
+    with LLM(str(folder), dtype="float32") as llm:
+        (ours,) = llm.encode(TEXTS[0])
+    encoded = AutoTokenizer.from_pretrained(folder)(TEXTS[0], return_tensors="pt")
+    with torch.inference_mode():
+        logits = AutoModelForMaskedLM.from_pretrained(folder).eval()(**encoded).logits[0]
+    expected = torch.log1p(torch.relu(logits)).amax(0).numpy()
+    dense = np.zeros_like(expected)
+    dense[ours.token_ids] = ours.weights
+    np.testing.assert_allclose(dense, expected, atol=TOLERANCE)
+    assert (np.diff(ours.weights) <= 0).all()
+
+
 def test_token_classes_line_up_with_the_references_offsets(tiny_token_classifier: Path) -> None:
     import torch
     from transformers import AutoModelForTokenClassification, AutoTokenizer

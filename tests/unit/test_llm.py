@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -147,6 +148,24 @@ def test_an_error_aborts_the_chunks_behind_it(served: Served) -> None:
 def test_bad_calls_say_what_is_wrong(served: Served, call: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         call(served.llm())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("count", "progress", "drawn"),
+    [(3 * CHUNK_PROMPTS, True, True), (3 * CHUNK_PROMPTS, False, False), (3, True, False)],
+)
+def test_long_work_at_a_terminal_has_a_bar_unless_switched_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch, count: int, progress: bool, drawn: bool
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    served.llm().embed(["x"] * count, progress=progress)
+    assert ("embed" in terminal.getvalue()) == drawn
 
 
 def test_it_closes_its_engine(served: Served) -> None:

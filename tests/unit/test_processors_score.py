@@ -335,6 +335,12 @@ def test_a_query_over_its_length_is_an_error_unless_cut(colbert: Served) -> None
     assert colbert.spy.requests[0].params.attended_tokens is None
 
 
+def test_a_rerank_speaks_of_its_own_field(colbert: Served) -> None:
+    with pytest.raises(InputTooLong) as caught:
+        rerank(colbert, LONG, ["d"])
+    assert caught.value.param == "query"
+
+
 def test_explain_names_the_matched_tokens_with_offsets(colbert: Served) -> None:
     (result,) = score(colbert, ["who"], ["me too"], explain=True)
     assert result.matches is not None

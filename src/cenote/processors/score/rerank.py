@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cenote.engine.messages import EngineOutput
+from cenote.errors import InvalidRequest
 from cenote.outputs import RankedDocument, Ranking, Score
 from cenote.processors.inputs import RerankInput, ScoreInput
 from cenote.processors.prepared import Prepared
@@ -17,19 +18,25 @@ from cenote.processors.validation import check_integer
 def rerank(
     score: Callable[[ScoreInput], Prepared[list[Score]]], request: RerankInput
 ) -> Prepared[Ranking]:
-    """Prepares a rerank through the model's scorer. Raises `InvalidRequest` for a bad `top_n`."""
+    """Prepares a rerank through the model's scorer. Raises `InvalidRequest` for a bad `top_n`.
+
+    What is wrong with the query is said of `query`, the field that a rerank has.
+    """
     check_top_n(request.top_n)
-    prepared = score(
-        ScoreInput(
-            queries=[request.query],
-            documents=request.documents,
-            max_tokens_per_query=request.max_tokens_per_query,
-            max_tokens_per_doc=request.max_tokens_per_doc,
-            instruction=request.instruction,
-            explain=request.explain,
-            options=request.options,
-        )
+    scored = ScoreInput(
+        queries=[request.query],
+        documents=request.documents,
+        max_tokens_per_query=request.max_tokens_per_query,
+        max_tokens_per_doc=request.max_tokens_per_doc,
+        instruction=request.instruction,
+        explain=request.explain,
+        options=request.options,
     )
+    try:
+        prepared = score(scored)
+    except InvalidRequest as error:
+        error.param = "query" if error.param == "queries" else error.param
+        raise
 
     def finish(outputs: list[EngineOutput]) -> Ranking:
         return ranking(prepared.finish(outputs), request.documents, request.top_n)
