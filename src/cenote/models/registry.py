@@ -13,14 +13,23 @@ from cenote.errors import ModelLoadError
 if TYPE_CHECKING:
     from cenote.models.base import ModelInfo, PoolingModel
 
+_HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
+
+
+def _family(name: str, module: str, served_as: str | None = None) -> dict[str, str]:
+    """The usual four architectures of a family; a twin is `served_as` another family's classes."""
+    return {f"{name}{head}": f"cenote.models.{module}:{served_as or name}{head}" for head in _HEADS}
+
+
 ARCHITECTURES: dict[str, str] = {
-    "BertModel": "cenote.models.bert:BertModel",
+    **_family("Bert", "bert"),
     "BertForPreTraining": "cenote.models.bert:BertModel",
-    "BertForSequenceClassification": "cenote.models.bert:BertForSequenceClassification",
-    "BertForTokenClassification": "cenote.models.bert:BertForTokenClassification",
-    "BertForMaskedLM": "cenote.models.bert:BertForMaskedLM",
     "HF_ColBERT": "cenote.models.bert:BertForColBERT",
     "ColBERT": "cenote.models.bert:BertForColBERT",
+    **_family("Roberta", "roberta"),
+    **_family("XLMRoberta", "roberta", "Roberta"),
+    **_family("Camembert", "roberta", "Roberta"),
+    **_family("Data2VecText", "roberta", "Roberta"),
 }
 
 
