@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from fake_engine import FakeEngine
 from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
 from test_bad_input import refused
 
 from cenote.config.server import ServerConfig
 from cenote.errors import InvalidRequest
-from conftest import MakeClient
+from cenote.server.app import create_app
+from conftest import MakeClient, MakeModel
 
 EMBED = "/v1/embeddings"
 
@@ -115,6 +117,29 @@ def test_several_names_and_adapters_find_the_model(make_client: MakeClient) -> N
     ids = {card["id"]: card for card in client.get("/v1/models").json()["data"]}
     assert list(ids) == ["first", "second", "tuned"]
     assert (ids["tuned"]["parent"], ids["first"]["parent"]) == ("first", None)
+
+
+def test_two_models_on_one_port_are_found_by_name(make_model: MakeModel) -> None:
+    engines = [FakeEngine(), FakeEngine(["classify"])]
+    models = [
+        make_model(engine, names=(name,))
+        for engine, name in zip(engines, ("embedder", "classifier"), strict=True)
+    ]
+    client = TestClient(create_app(models, ServerConfig()))
+    assert client.post(EMBED, json={"input": "a"}).json()["model"] == "embedder"
+    body = client.post("/classify", json={"input": "a", "model": "classifier"}).json()
+    assert body["model"] == "classifier"
+    refused(client.post("/classify", json={"input": "a"}), 400, "Unsupported task")
+    assert [len(engine.submits) for engine in engines] == [1, 1]
+    assert 'cenote_engine_up{model="classifier"} 1.0' in client.get("/metrics").text
+    engines[1].is_alive = False
+    refused(client.get("/health"), 503)
+
+
+def test_two_models_of_one_name_are_refused(make_model: MakeModel) -> None:
+    models = [make_model(FakeEngine()), make_model(FakeEngine(), names=("other", "minilm"))]
+    with pytest.raises(InvalidRequest, match="'minilm'"):
+        create_app(models, ServerConfig())
 
 
 def test_admin_routes_exist_only_if_enabled(make_client: MakeClient) -> None:

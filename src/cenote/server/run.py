@@ -141,6 +141,7 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
         http="httptools",
         lifespan="on",
         log_config=None,
+        log_level="warning",
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -149,6 +150,8 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=round(server.drain_timeout) or None,
     )
+    # What uvicorn warns of goes where our own log goes, in the same form.
+    logging.getLogger("uvicorn").parent = logging.getLogger("cenote")
     return HttpServer(config, app.state.server)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
+from functools import partial
 from time import time
 from typing import Any, TypeVar, cast
 
@@ -21,6 +22,9 @@ from cenote.server.metrics import Metrics
 from cenote.server.parsing import check, read
 from cenote.server.schemas.body import ModelBody
 from cenote.server.served import ServedModels, Target
+
+# A body of so many bytes is parsed and checked in less than 0.5 ms; larger ones in a thread.
+SMALL_BODY_BYTES = 64 << 10
 
 ResultT = TypeVar("ResultT")
 BodyT = TypeVar("BodyT", bound=ModelBody)
@@ -93,8 +97,10 @@ async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
 
     Raises what `read` and `check` raise, and `ModelNotFound`.
     """
-    body = check(await read(request), kind)
     server = server_of(request)
+    raw = await read(request)
+    work = partial(check, raw, kind)
+    body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given
     return body, Call(server, request, server.models.find(body.model), request_id)
