@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from test_bad_input import refused
 
 from cenote.config.server import ServerConfig
-from cenote.errors import InvalidRequest
+from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.server.app import create_app
 from conftest import MakeClient, MakeModel
 
@@ -156,8 +156,9 @@ def test_admin_routes_exist_only_if_enabled(make_client: MakeClient) -> None:
     opened.post("/reload_weights", json={"folder": "/models/new"})
     assert [method for method, _ in engine.controls[:4]] == [path[1:] for path in paths]
     assert engine.controls[-1] == ("reload_weights", {"folder": "/models/new"})
-    engine.fail_with = InvalidRequest("no such folder", param="folder")
-    refused(opened.post("/reload_weights", json={"folder": "/x"}), 400, "folder", param="folder")
+    engine.fail_with = ModelLoadError("no weights in /x")
+    response = opened.post("/reload_weights", json={"folder": "/x"})
+    refused(response, 400, "old weights", "/x", param="folder")
     refused(opened.post("/reload_weights", json={"folder": 1}), 400, param="folder")
     refused(opened.post("/reset_mm_cache", json={"model": "none"}), 404, param="model")
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.server.dispatch import Answer
 from cenote.server.openapi import describe
 from cenote.server.parsing import check
@@ -32,7 +33,11 @@ async def reload_weights(request: Request) -> Response:
     """
     body = await _body(request, ReloadRequest)
     args = {} if body.folder is None else {"folder": body.folder}
-    return await _control(request, body, "reload_weights", args)
+    try:
+        return await _control(request, body, "reload_weights", args)
+    except ModelLoadError as error:
+        message = f"The old weights go on serving: {error.message}"
+        raise InvalidRequest(message, param="folder") from None
 
 
 @router.post("/reset_encoder_cache", **describe(AdminResponse, AdminRequest))
