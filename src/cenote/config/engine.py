@@ -6,9 +6,10 @@ metadata's `help` is the flag's help. It knows nothing of what the model is (see
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from typing import Literal
 
+from cenote.config.flags import flag
 from cenote.errors import InvalidRequest
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -17,36 +18,36 @@ KernelChoice = Literal["auto", "native", "torch"]
 DEFAULT_MODEL = "minilm"
 
 
-def _flag(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineConfig:
     """Every setting of one engine. `0` or None means: chosen for the model and the machine."""
 
-    model: str = _flag(DEFAULT_MODEL, "A folder, a hub id or a built-in name (minilm).")
-    revision: str | None = _flag(None, "Branch, tag or commit of a hub model.")
-    dtype: DTypeName = _flag("auto", "Number format of the weights; auto asks the processor.")
-    device: str = _flag("auto", "cpu, cuda, cuda:1, or auto.")
-    quantization: Literal["none", "int8"] = _flag("none", "int8: quantised linear layers (CPU).")
-    kernels: KernelChoice = _flag("auto", "native: our CPU kernels; torch: plain torch.")
-    threads: int = _flag(0, "CPU threads of the engine; 0: one for each core.")
-    max_model_len: int | None = _flag(None, "Longest prompt in tokens; default: the model's own.")
-    max_num_batched_tokens: int = _flag(0, "Token budget of one step; 0: chosen for the machine.")
-    max_num_seqs: int = _flag(256, "Most prompts in one step.")
-    max_waiting_tokens: int = _flag(2_000_000, "Queue bound in tokens; beyond it requests get 429.")
-    max_waiting_requests: int = _flag(20_000, "Queue bound in prompts; beyond it requests get 429.")
-    query_cache_bytes: int = _flag(64 << 20, "Late interaction: memory for reusable queries; 0: off.")
-    kv_cache_bytes: int = _flag(0, "Causal models: memory for keys and values; 0: chosen.")
-    block_size: int = _flag(16, "Causal models: tokens in one KV block.")
-    enable_prefix_caching: bool = _flag(True, "Causal models: reuse the blocks of equal prefixes.")
-    enable_chunked_prefill: bool = _flag(True, "Causal models: split prompts over steps.")
-    pooling: str | None = _flag(None, "Pooling method in place of the model's: cls, mean, max, last…")
-    normalize: bool | None = _flag(None, "Normalise embeddings in place of what the model says.")
-    allow_any_dimensions: bool = _flag(False, "Allow dimensions on models not known as matryoshka.")
-    score_template: str | None = _flag(None, "File with a Jinja template for rerank prompts.")
-    adapters: tuple[str, ...] = _flag((), "LoRA adapters as name=folder.")
+    model: str = flag(DEFAULT_MODEL, "A folder, a hub id or a built-in name (minilm).")
+    revision: str | None = flag(None, "Branch, tag or commit of a hub model.")
+    dtype: DTypeName = flag("auto", "Number format of the weights; auto asks the processor.")
+    device: str = flag("auto", "cpu, cuda, cuda:1, or auto.")
+    quantization: Literal["none", "int8"] = flag("none", "int8: quantised linear layers (CPU).")
+    kernels: KernelChoice = flag("auto", "native: our CPU kernels; torch: plain torch.")
+    threads: int = flag(0, "CPU threads of the engine; 0: one for each core.")
+    max_model_len: int | None = flag(None, "Longest prompt in tokens; default: the model's own.")
+    max_num_batched_tokens: int = flag(0, "Token budget of one step; 0: chosen for the machine.")
+    max_num_seqs: int = flag(256, "Most prompts in one step.")
+    max_waiting_tokens: int = flag(2_000_000, "Queue bound in tokens; beyond it requests get 429.")
+    max_waiting_requests: int = flag(20_000, "Queue bound in prompts; beyond it requests get 429.")
+    query_cache_bytes: int = flag(
+        64 << 20, "Late interaction: memory for reusable queries; 0: off."
+    )
+    kv_cache_bytes: int = flag(0, "Causal models: memory for keys and values; 0: chosen.")
+    block_size: int = flag(16, "Causal models: tokens in one KV block.")
+    enable_prefix_caching: bool = flag(True, "Causal models: reuse the blocks of equal prefixes.")
+    enable_chunked_prefill: bool = flag(True, "Causal models: split prompts over steps.")
+    pooling: str | None = flag(
+        None, "Pooling method in place of the model's: cls, mean, max, last…"
+    )
+    normalize: bool | None = flag(None, "Normalise embeddings in place of what the model says.")
+    allow_any_dimensions: bool = flag(False, "Allow dimensions on models not known as matryoshka.")
+    score_template: str | None = flag(None, "File with a Jinja template for rerank prompts.")
+    adapters: tuple[str, ...] = flag((), "LoRA adapters as name=folder.")
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from cenote.config import env
+from cenote.config.flags import flag
 from cenote.errors import InvalidRequest
-
-
-def _flag(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,27 +22,27 @@ class ServerConfig:
     Raises `InvalidRequest` that names the field, the value and the limit.
     """
 
-    host: str = _flag("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
-    port: int = _flag(8000, "Port to listen on; 0 takes a free one and logs it.")
-    uds: str | None = _flag(None, "Unix socket to listen on, in place of host and port.")
-    api_key: tuple[str, ...] = _flag(
+    host: str = flag("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    port: int = flag(8000, "Port to listen on; 0 takes a free one and logs it.")
+    uds: str | None = flag(None, "Unix socket to listen on, in place of host and port.")
+    api_key: tuple[str, ...] = flag(
         (), f"Key that every route but /health asks for; several allowed; or {env.API_KEY.name}."
     )
-    served_model_name: tuple[str, ...] = _flag(
+    served_model_name: tuple[str, ...] = flag(
         (), "Names that requests may use for the model; the first is reported. Default: its own."
     )
-    max_body_bytes: int = _flag(32 << 20, "Largest request body; beyond it requests get 413.")
-    max_items_per_request: int = _flag(4096, "Most prompts or documents in one request (413).")
-    enable_admin: bool = _flag(False, "Serve /reload_weights and the /reset_… routes.")
-    request_timeout: float = _flag(0.0, "Seconds until a request is given up with 504; 0: never.")
-    drain_timeout: float = _flag(30.0, "Seconds that running requests get after SIGTERM.")
-    tokenizer_threads: int = _flag(0, "Threads for tokenising and encoding; 0: chosen.")
-    cors_origins: tuple[str, ...] = _flag((), "Origins whose pages may call the server; * for all.")
-    root_path: str = _flag("", "Path prefix that a proxy in front strips.")
-    log_level: Literal["debug", "info", "warning", "error"] = _flag(
+    max_body_bytes: int = flag(32 << 20, "Largest request body; beyond it requests get 413.")
+    max_items_per_request: int = flag(4096, "Most prompts or documents in one request (413).")
+    enable_admin: bool = flag(False, "Serve /reload_weights and the /reset_… routes.")
+    request_timeout: float = flag(0.0, "Seconds until a request is given up with 504; 0: never.")
+    drain_timeout: float = flag(30.0, "Seconds that running requests get after SIGTERM.")
+    tokenizer_threads: int = flag(0, "Threads for tokenising and encoding; 0: chosen.")
+    cors_origins: tuple[str, ...] = flag((), "Origins whose pages may call the server; * for all.")
+    root_path: str = flag("", "Path prefix that a proxy in front strips.")
+    log_level: Literal["debug", "info", "warning", "error"] = flag(
         "info", "debug, info, warning or error."
     )
-    access_log: bool = _flag(False, "Log a line for every request.")
+    access_log: bool = flag(False, "Log a line for every request.")
 
     def __post_init__(self) -> None:
         for name, least in (
