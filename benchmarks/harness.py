@@ -39,9 +39,11 @@ class Candidate(Protocol[WorkT]):
 
 @dataclass(frozen=True, slots=True)
 class Rounds(Generic[WorkT]):
-    """Seconds of each candidate in each round, and its results."""
+    """Seconds of each candidate in each round, by the clock and of this process on all cores, and
+    its results."""
 
     seconds: dict[str, list[float]]
+    cpu_seconds: dict[str, list[float]]
     results: dict[str, Array]
 
 
@@ -49,14 +51,16 @@ def interleave(candidates: Sequence[Candidate[WorkT]], work: WorkT, rounds: int)
     """Runs every candidate once to warm up, then in `rounds` interleaved rounds."""
     results = {candidate.name: candidate.run(work) for candidate in candidates}
     seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
+    cpu_seconds: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     for number in range(rounds):
         order = list(candidates) if number % 2 == 0 else list(reversed(candidates))
         for candidate in order:
             gc.collect()
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             candidate.run(work)
             seconds[candidate.name].append(time.perf_counter() - began)
-    return Rounds(seconds, results)
+            cpu_seconds[candidate.name].append(time.process_time() - cpu_began)
+    return Rounds(seconds, cpu_seconds, results)
 
 
 def cosine(left: Array, right: Array) -> float:
@@ -81,11 +85,12 @@ def compare(
 ) -> list[dict[str, Any]]:
     """One row for each candidate: rate, ratio to `base` and agreement with it.
 
-    `tokens` is the number of real tokens in the work, the same for all.
+    `tokens` is the number of real tokens in the work, the same for all. `cpu_ratio` compares
+    processor time: it hardly moves when other programs take the cores, which the clock does.
     """
     rows = []
     for name, seconds in rounds.seconds.items():
-        ratios = [b / s for b, s in zip(rounds.seconds[base], seconds, strict=True)]
+        ratios = _ratios(rounds.seconds, base, name)
         agreement = agree(rounds.results[name], rounds.results[base])
         rows.append(
             {
@@ -94,11 +99,17 @@ def compare(
                 "ratio": round(statistics.median(ratios), 2),
                 "ratio_min": round(min(ratios), 2),
                 "ratio_max": round(max(ratios), 2),
+                "cpu_ratio": round(statistics.median(_ratios(rounds.cpu_seconds, base, name)), 2),
                 "agreement": round(agreement, 6),
                 "agrees": agreement >= least,
             }
         )
     return rows
+
+
+def _ratios(seconds: dict[str, list[float]], base: str, name: str) -> list[float]:
+    """Of each round: how many times as fast as `base`."""
+    return [b / s for b, s in zip(seconds[base], seconds[name], strict=True)]
 
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -57,6 +57,8 @@ def main() -> None:
             results[name] = compare(
                 measured, base="offline", tokens=tokens, agree=cosine, least=0.999
             )
+            for row in results[name]:
+                del row["cpu_ratio"]  # the server is another process
             print_table(f"{name}: {args.count} texts, {args.rounds} rounds", results[name])
     offline.close()
     finish("server", results)

@@ -137,6 +137,27 @@ def _with_choices(item: Any) -> str:
     return f"{item.help} One of {', '.join(item.choices)}." if item.choices else str(item.help)
 
 
+# What a model's head offers, and the reference that its tests compare with.
+HEADS: dict[str | None, tuple[str, str]] = {
+    None: ("`embed`, `token_embed`; a ColBERT model: `token_embed`", "sentence-transformers"),
+    "classify": ("`classify`; with one label it scores: a cross-encoder", "sentence-transformers"),
+    "token_classify": ("`token_classify`", "transformers"),
+    "vocab": ("`sparse_embed` (SPLADE)", "sentence-transformers"),
+}
+
+
+def architectures() -> str:
+    """Every architecture that can be served."""
+    from cenote.models.registry import ARCHITECTURES, model_info
+
+    rows = []
+    for name, place in ARCHITECTURES.items():
+        tasks, reference = HEADS[model_info(name).head]
+        module = place.partition(":")[0].rpartition(".")[2]
+        rows.append((f"`{name}`", tasks, reference, f"`models/{module}.py`"))
+    return table(("architecture", "tasks", "reference", "file"), rows)
+
+
 def tables() -> dict[str, Callable[[], str]]:
     """What stands between the marks, by the name in the mark."""
     from cenote.config.engine import EngineConfig
@@ -161,6 +182,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "server_flags": lambda: flags(ServerConfig),
         "errors": errors,
         "metrics": metrics,
+        "architectures": architectures,
         "variables": variables,
     }
     return made | {name: (lambda body=body: request_fields(body)) for name, body in bodies.items()}

@@ -102,13 +102,6 @@ def test_every_route_is_in_the_api_page() -> None:
     assert not missing
 
 
-def test_every_architecture_is_in_the_models_page() -> None:
-    from cenote.models.registry import ARCHITECTURES
-
-    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert [name for name in ARCHITECTURES if f"`{name}`" not in text] == []
-
-
 def test_every_package_is_in_the_map() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     packages = [path.parent.name for path in (ROOT / "src" / "cenote").glob("*/__init__.py")]
