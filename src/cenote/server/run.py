@@ -6,6 +6,7 @@ process never imports torch. SIGTERM and SIGINT drain: nothing new is taken, wha
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import socket
@@ -156,6 +157,9 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
 
 
 def _run(model: ServedModel, server: ServerConfig, listener: socket.socket) -> None:
+    # What is there now stays: looking through it for garbage, over and over, only makes pauses.
+    gc.collect()
+    gc.freeze()
     logger.info("Ready: %s at %s.", model.name, _url(listener))
     http_server(model, server).run(sockets=[listener])
 
