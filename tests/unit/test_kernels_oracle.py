@@ -20,6 +20,7 @@ from cenote.kernels.maxsim import best_matches, maxsim
 from cenote.kernels.norm import NormWeight, norm
 from cenote.kernels.pooling import normalize, pool
 from cenote.kernels.rotary import rotary_tables, rotate
+from cenote.layers.frequencies import plain
 
 CPU = torch.device("cpu")
 LENS = [1, 5, 5, 17, 3, 5]
@@ -240,7 +241,7 @@ def test_no_embedding_is_read_outside_its_table(token: int, position: int) -> No
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rotary_turns_pairs_in_place(interleaved: bool) -> None:
-    cos, sin = rotary_tables(8, 20, 10000.0)
+    cos, sin = rotary_tables(plain(10000.0, 8), 20)
     fused = torch.randn(5, 3 * 16 + 4)
     before, x = fused.clone(), fused[:, :48]
     positions = torch.tensor([0, 1, 2, 7, 19]).int()

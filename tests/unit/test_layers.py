@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
+from cenote.config.rope import RopeConfig
 from cenote.errors import InputTooLong, InvalidRequest, ModelLoadError
 from cenote.kernels import backend
 from cenote.kernels.attention import AttentionSpec
@@ -137,7 +138,7 @@ def naive_pre_norm(
 def test_a_pre_norm_layer_with_rotary_is_its_formula(gate: Any, norm: Any, tiny_bert: Path) -> None:
     config = replace(config_of(tiny_bert), hidden_act="gelu_erf")
     spec = AttentionSpec(4, 4, 8, 8**-0.5)
-    rotary = Rotary(8, 32, 10000.0)
+    rotary = Rotary(8, 32, RopeConfig())
     layer = fill(PreNormLayer(config, spec, norm=norm, gate=gate, bias=False, rotary=rotary))
     assert isinstance(layer, PreNormLayer)
     lens = [3, 7, 1, 7]
@@ -213,5 +214,5 @@ def test_building_leaves_the_default_dtype_alone(tiny_bert: Path, tmp_path: Path
 
 def test_rotary_tables_are_made_even_while_parameters_have_no_storage() -> None:
     with torch.device("meta"):
-        rotary = Rotary(8, 16, 500.0)
+        rotary = Rotary(8, 16, RopeConfig(500.0))
     assert rotary.cos[3, 1].item() == pytest.approx(math.cos(3 * 500.0 ** (-2 / 8)), abs=1e-6)

@@ -76,11 +76,11 @@ def rotate_torch(
     second.copy_(turned[1])
 
 
-def rotary_tables(
-    rotary_dim: int, max_positions: int, base: float, device: torch.device | None = None
-) -> tuple[Tensor, Tensor]:
-    """cos and sin `[max_positions, rotary_dim / 2]` float32 of position · base^(-2i/rotary_dim)."""
-    exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float64, device=device) / rotary_dim
-    steps = torch.arange(max_positions, dtype=torch.float64, device=device)
-    angles = torch.outer(steps, base**-exponents)
-    return angles.cos().float(), angles.sin().float()
+def rotary_tables(turns: Tensor, max_positions: int, scale: float = 1.0) -> tuple[Tensor, Tensor]:
+    """scale · cos and scale · sin of position · turns, float32 `[max_positions, rotary_dim / 2]`.
+
+    `turns` is float32 `[rotary_dim / 2]`, in radians per position.
+    """
+    steps = torch.arange(max_positions, dtype=torch.float32, device=turns.device)
+    angles = torch.outer(steps, turns)
+    return angles.cos() * scale, angles.sin() * scale

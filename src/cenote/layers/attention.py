@@ -43,7 +43,7 @@ class SelfAttention(nn.Module):
         """post_norm(out(attention(qkv(pre_norm(hidden)))) + hidden), float32."""
         qkv: Tensor = self.qkv(hidden, pre_norm=pre_norm)
         if self.rotary is not None:
-            self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch.positions)
+            self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
         q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
         context = attention(q, k, v, batch, self.spec, terms)
         out: Tensor = self.out(
