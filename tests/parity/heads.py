@@ -36,10 +36,10 @@ def random_types(ids: Rows) -> list[list[int]]:
     return [[int(at > len(row) // 2) for at in range(len(row))] for row in ids]
 
 
-def reference_outputs(folder: Path, ids: Rows, types: Rows | None) -> list[Tensor]:
+def reference_outputs(served: Served, ids: Rows, types: Rows | None) -> list[Tensor]:
     """Logits, or hidden states without a head, of each sequence alone: nothing is padded."""
-    name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
-    model = getattr(transformers, name).from_pretrained(folder).eval()
+    name = "AutoModel" if served.model.info.head is None else served.config.architecture
+    model = getattr(transformers, name).from_pretrained(served.config.path).eval()
     found = []
     with torch.inference_mode():
         for index, row in enumerate(ids):
@@ -56,7 +56,7 @@ def assert_head_matches(folder: Path, kernels: str, *, types: bool = False) -> N
     served = serve(folder, kernels)
     ids = random_ids(served)
     token_types = random_types(ids) if types else None
-    outputs = reference_outputs(folder, ids, token_types)
+    outputs = reference_outputs(served, ids, token_types)
     if served.model.info.head is None:
         _assert_vectors(served, folder, kernels, ids, token_types, outputs)
     elif served.model.info.head == "vocab":

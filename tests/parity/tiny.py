@@ -17,7 +17,7 @@ from reference import TEXTS
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import trainers as train
 
-Kind = Literal["wordpiece", "bpe", "unigram"]
+Kind = Literal["wordpiece", "mpnet", "bpe", "unigram"]
 MakeTiny = Callable[..., Path]
 
 # Each style's special tokens in id order, with the roles that they play.
@@ -25,6 +25,7 @@ BERT_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "
 ROBERTA_TOKENS = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask>"}
 SPECIAL: dict[Kind, dict[str, str]] = {
     "wordpiece": BERT_TOKENS,
+    "mpnet": ROBERTA_TOKENS,
     "bpe": ROBERTA_TOKENS,
     "unigram": ROBERTA_TOKENS,
 }
@@ -47,10 +48,14 @@ def trained(kind: Kind) -> Tokenizer:
     """A tokenizer of at most 400 tokens, of the texts that tests use and some English."""
     special = list(SPECIAL[kind].values())
     corpus = [*TEXTS, *(text.lower() for text in TEXTS), *README.read_text().splitlines()]
-    settings: dict[str, Any] = {"vocab_size": VOCAB_SIZE, "special_tokens": special}
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "special_tokens": special,
+        "show_progress": False,
+    }
     trainer: Any
-    if kind == "wordpiece":
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    if kind in ("wordpiece", "mpnet"):
+        tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[kind]["unk"]))
         tokenizer.normalizer = normalizers.BertNormalizer()
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece()
@@ -59,15 +64,13 @@ def trained(kind: Kind) -> Tokenizer:
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
-        trainer = train.BpeTrainer(
-            **settings, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-        )
+        trainer = train.BpeTrainer(**settings, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     else:
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.normalizer = normalizers.NFKC()
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.decoder = decoders.Metaspace()
-        trainer = train.UnigramTrainer(**settings, unk_token="<unk>", show_progress=False)
+        trainer = train.UnigramTrainer(**settings, unk_token="<unk>")
     tokenizer.train_from_iterator(corpus, trainer)
     ids = {token: tokenizer.token_to_id(token) for token in special}
     if kind == "wordpiece":
@@ -87,17 +90,20 @@ def save_tiny(
     architecture: str,
     kind: Kind,
     *,
-    seed: int = 0,
+    length: int = 64,
     types: bool = False,
     **config: Any,
 ) -> Path:
-    """Saves a random `architecture` and its tokenizer. `types`: it is fed token types."""
+    """Saves a random `architecture` and its tokenizer, which says the longest `length`.
+
+    `types`: the model is fed token types.
+    """
     special = SPECIAL[kind]
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=trained(kind),
         model_input_names=names,
-        model_max_length=64,
+        model_max_length=length,
         **{f"{role}_token": token for role, token in special.items()},
         **({} if kind == "wordpiece" else {"cls_token": "<s>", "sep_token": "</s>"}),
     )
@@ -105,7 +111,7 @@ def save_tiny(
     cls = getattr(transformers, architecture)
     settings = {**SMALL, "pad_token_id": list(special).index("pad"), **config}
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = cls(cls.config_class(**settings)).eval()
         # Biases and norms start out as zeros and ones, which would hide a swapped pair.
         for parameter in model.parameters():

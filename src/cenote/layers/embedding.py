@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from cenote.errors import InputTooLong
 from cenote.kernels.embedding import EmbeddingTables, embed
+from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.packing import WeightForm
@@ -60,3 +61,30 @@ class TokenEmbedding(nn.Module):
         if self.positions is not None and batch.max_seqlen > self.max_positions:
             raise InputTooLong(batch.max_seqlen, self.max_positions)
         return embed(batch.input_ids, batch.positions, batch.token_type_ids, self.tables)
+
+
+class ProjectedEmbedding(TokenEmbedding):
+    """Tables narrower than the model: their normed sum goes through a product up to its width."""
+
+    def __init__(
+        self,
+        vocab: int,
+        width: int,
+        hidden: int,
+        *,
+        positions: int,
+        types: int,
+        norm: LayerNorm,
+    ) -> None:
+        super().__init__(vocab, width, positions=positions, types=types, norm=norm)
+        self.project = Linear(width, hidden)
+
+    def pack(self, form: WeightForm) -> None:
+        """Gathers the tables and prepares the product."""
+        super().pack(form)
+        self.project.pack(form)
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """As `TokenEmbedding`, of the model's width."""
+        out: Tensor = self.project(super().forward(batch), out_dtype=torch.float32)
+        return out

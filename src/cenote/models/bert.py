@@ -21,6 +21,9 @@ from cenote.models.base import ModelInfo, PoolingModel
 from cenote.models.blocks import PostNormLayer
 from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
 
+# What a checkpoint with a head calls its body: BERT and its twin ERNIE.
+_PREFIX = "bert|ernie"
+
 
 def encoder_rules(prefix: str) -> tuple[Rule, ...]:
     """Rules of the encoder, whose tensors may stand under `prefix.` (a pattern) in a model with a
@@ -31,6 +34,7 @@ def encoder_rules(prefix: str) -> tuple[Rule, ...]:
     attention = r"layers.\1.attention"
     return (
         Ignore(root + r"embeddings\.(position_ids|token_type_ids)"),
+        Rename(root + r"embeddings\.task_type_embeddings\.weight", "embeddings.tasks"),
         Rename(root + r"embeddings\.word_embeddings\.weight", "embeddings.words"),
         Rename(root + r"embeddings\.position_embeddings\.weight", "embeddings.positions"),
         Rename(root + r"embeddings\.token_type_embeddings\.weight", "embeddings.types"),
@@ -54,15 +58,15 @@ class BertModel(PoolingModel):
     """The encoder alone. A checkpoint's pooler and pre-training heads are not used."""
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
-        *encoder_rules("bert"),
-        Ignore(r"(?:bert\.)?pooler\..*"),
+        *encoder_rules(_PREFIX),
+        Ignore(r"(?:\w+\.)?pooler\..*"),
         Ignore(r"cls\..*"),
     )
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.embeddings = self.make_embeddings(config)
-        self.layers = nn.ModuleList(PostNormLayer(config) for _ in range(config.num_layers))
+        self.layers = self.make_layers(config)
 
     def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
         """The input tables; a near twin counts its positions differently."""
@@ -74,10 +78,18 @@ class BertModel(PoolingModel):
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 
+    def make_layers(self, config: ModelConfig) -> nn.ModuleList:
+        """The encoder's layers; a near twin has another kind."""
+        return nn.ModuleList(PostNormLayer(config) for _ in range(config.num_layers))
+
+    def terms(self, batch: PackedBatch) -> AttentionTerms:
+        """What all layers add to their logits; a near twin has a bias."""
+        return AttentionTerms(key_mask=batch.key_mask)
+
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[T, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
-        terms = AttentionTerms(key_mask=batch.key_mask)
+        terms = self.terms(batch)
         for layer in self.layers:
             hidden = layer(hidden, batch, terms)
         return hidden
@@ -88,8 +100,8 @@ class BertForSequenceClassification(BertModel):
 
     info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
-        *encoder_rules("bert"),
-        Rename(r"bert\.pooler\.dense\.(weight|bias)", r"classifier.dense.\1"),
+        *encoder_rules(_PREFIX),
+        Rename(r"\w+\.pooler\.dense\.(weight|bias)", r"classifier.dense.\1"),
         Rename(r"classifier\.(weight|bias)", r"classifier.out.\1"),
     )
 
@@ -103,8 +115,8 @@ class BertForTokenClassification(BertModel):
 
     info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
-        *encoder_rules("bert"),
-        Ignore(r"bert\.pooler\..*"),
+        *encoder_rules(_PREFIX),
+        Ignore(r"\w+\.pooler\..*"),
         Rename(r"classifier\.(weight|bias)", r"classifier.\1"),
     )
 
@@ -118,8 +130,8 @@ class BertForMaskedLM(BertModel):
 
     info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
-        *encoder_rules("bert"),
-        Ignore(r"bert\.pooler\..*"),
+        *encoder_rules(_PREFIX),
+        Ignore(r"\w+\.pooler\..*"),
         Ignore(r"cls\.seq_relationship\..*"),
         Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
         Rename(r"cls\.predictions\.bias", "head.bias"),

@@ -30,6 +30,14 @@ ARCHITECTURES: dict[str, str] = {
     **_family("XLMRoberta", "roberta", "Roberta"),
     **_family("Camembert", "roberta", "Roberta"),
     **_family("Data2VecText", "roberta", "Roberta"),
+    **_family("DistilBert", "distilbert"),
+    **_family("MPNet", "mpnet"),
+    **_family("Electra", "electra"),
+    "ElectraForPreTraining": "cenote.models.electra:ElectraModel",
+    **_family("Albert", "albert"),
+    "AlbertForPreTraining": "cenote.models.albert:AlbertModel",
+    **_family("Ernie", "ernie"),
+    "ErnieForPreTraining": "cenote.models.ernie:ErnieModel",
 }
 
 

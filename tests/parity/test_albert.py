@@ -1,0 +1,30 @@
+"""ALBERT against transformers and sentence-transformers."""
+
+from __future__ import annotations
+
+import pytest
+from heads import assert_head_matches
+from sentence import assert_scores_match
+from tiny import MakeTiny
+
+HEADS = ("ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
+SIZES = {"embedding_size": 16, "hidden_act": "gelu_new", "types": True}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_albert_is_that_of_transformers(head: str, kernels: str, make_tiny: MakeTiny) -> None:
+    folder = make_tiny(f"Albert{head}", "unigram", num_labels=3, **SIZES)
+    assert_head_matches(folder, kernels, types=True)
+
+
+def test_pairs_score_as_cross_encoder_does(make_tiny: MakeTiny) -> None:
+    name = "AlbertForSequenceClassification"
+    assert_scores_match(make_tiny(name, "unigram", num_labels=1, **SIZES))
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"num_hidden_layers": 3, "num_hidden_groups": 2, "inner_group_num": 2}]
+)
+def test_other_shapes_of_albert(sizes: dict[str, int], make_tiny: MakeTiny) -> None:
+    folder = make_tiny("AlbertModel", "unigram", **{**SIZES, **sizes})
+    assert_head_matches(folder, "torch", types=True)
