@@ -18,13 +18,13 @@ def isa() -> str:
     """Level in use: generic, avx2, avx512, avx512_vnni, avx512_bf16, amx (or amx_emulated)."""
 
 def isa_report() -> str:
-    """One line per level: chosen, passed over and why (not built, no such processor, check failed)."""
+    """One line per level: chosen or passed over, and why (not built, no such processor, wrong)."""
 
 def isa_levels() -> list[str]:
     """Levels that are built and can run here, best first; amx_emulated last."""
 
 def set_isa(name: str) -> None:
-    """Use another level from now on. A PackedWeight keeps the level it was packed for. For tests."""
+    """Use another level from now on. A PackedWeight keeps its own level. For tests."""
 
 def set_num_threads(count: int) -> None: ...
 def num_threads() -> int: ...
@@ -112,7 +112,7 @@ def mlp(
     must be packed with halves=True. Both weights must be packed for the same level and kind.
     """
 
-# --- varlen kernels: one call for the whole pack ---------------------------------------------------
+# --- varlen kernels: one call for the whole pack -----------------------------------------------
 #
 # `cu_seqlens` is int32 [sequences + 1]; ids and positions are int32; strides are in elements, from
 # one token's row to the next. A 0 for an optional address means "not given". What a sequence gets
