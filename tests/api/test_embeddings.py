@@ -135,6 +135,17 @@ def test_bytes_only_has_the_same_body_and_no_header(client: TestClient) -> None:
     assert "metadata" not in bare.headers
 
 
+def test_more_inputs_than_a_header_can_describe_are_refused(client: TestClient) -> None:
+    body = {"input": ["a"] * 257, "encoding_format": "bytes"}
+    response = client.post("/v1/embeddings", json=body)
+    assert response.status_code == 400
+    assert "256" in response.json()["message"]
+    assert response.json()["error"]["param"] == "encoding_format"
+    most = client.post("/v1/embeddings", json={**body, "input": ["a"] * 256})
+    assert len(most.headers["metadata"]) < 1 << 16
+    assert client.post("/v1/embeddings", json={**body, "encoding_format": "bytes_only"}).content
+
+
 def test_a_text_is_cut_only_if_asked_and_the_answer_tells(client: TestClient) -> None:
     long = "word " * 100
     refused = client.post("/v1/embeddings", json={"input": long})

@@ -167,7 +167,7 @@ def test_64_threads_get_their_own_answers_in_order(url: str) -> None:
 
 def test_a_client_that_goes_away_is_aborted_in_the_engine(url: str, engine: FakeEngine) -> None:
     engine.hold = True
-    with socket.create_connection(url.removeprefix("http://").split(":")) as connection:
+    with connect(url) as connection:
         connection.sendall(raw_request(b'{"input": ["one", "two"]}'))
         assert engine.was_submitted.wait(5)
         assert engine.cancelled == []
@@ -186,7 +186,7 @@ def test_a_disconnect_harms_no_other_client(url: str, engine: FakeEngine) -> Non
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(post, url, input=f"text {i}") for i in range(4)]
         eventually(lambda: len(engine.submits) == 4)
-        with socket.create_connection(url.removeprefix("http://").split(":")) as connection:
+        with connect(url) as connection:
             connection.sendall(raw_request(b'{"input": "gone"}'))
             eventually(lambda: len(engine.submits) == 5)
         assert engine.was_cancelled.wait(5)
@@ -196,7 +196,7 @@ def test_a_disconnect_harms_no_other_client(url: str, engine: FakeEngine) -> Non
 
 
 def test_a_client_that_goes_away_while_sending_leaves_nothing(url: str, engine: FakeEngine) -> None:
-    with socket.create_connection(url.removeprefix("http://").split(":")) as connection:
+    with connect(url) as connection:
         connection.sendall(raw_request(b'{"input": "half', length=100))
     assert post(url, input="still serving").status_code == 200
     assert len(engine.submits) == 1
@@ -231,6 +231,11 @@ def test_a_request_that_takes_too_long_is_504_and_aborted(
     assert response.status_code == 504
     assert response.json()["error"]["code"] == "timeout"
     assert engine.was_cancelled.wait(5)
+
+
+def connect(url: str) -> socket.socket:
+    host, _, port = url.removeprefix("http://").partition(":")
+    return socket.create_connection((host, int(port)))
 
 
 def raw_request(body: bytes, length: int | None = None) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import threading
@@ -199,15 +200,20 @@ def test_rerank_under_random_disconnects_leaves_nothing(load: Load, tiny_colbert
         leaving = [pool.submit(leave, seed) for seed in range(4)]
         counts = [future.result() for future in (*staying, *leaving)]
     assert min(counts) > 0
-    settle(model)
     server.should_exit = True
     thread.join(10)
+    settle(model)
 
 
 def settle(model: ServedModel) -> None:
-    """Waits until the engine has nothing to do."""
+    """Waits until the engine has nothing to do, and no late-interaction state is left."""
+    from cenote.runner.late_interaction_runner import LateInteractionRunner
+
+    states = [item for item in gc.get_objects() if type(item) is LateInteractionRunner]
+    assert states
     for _ in range(500):
-        if model.client.stats.running == model.client.stats.waiting == 0:
+        stats = model.client.stats
+        if stats.running == stats.waiting == sum(state.num_entries for state in states) == 0:
             return
         time.sleep(0.01)
-    pytest.fail(f"the engine still has {model.client.stats}")
+    pytest.fail(f"left: {model.client.stats}, {[state.num_entries for state in states]}")

@@ -138,7 +138,7 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
     app = create_app([model], server)
     config = uvicorn.Config(
         app,
-        loop="uvloop",
+        loop="auto",
         http="httptools",
         lifespan="on",
         log_config=None,

@@ -7,10 +7,15 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from cenote.errors import InvalidRequest
 from cenote.processors.inputs import EmbedInput, PromptOptions
 from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endianness
 from cenote.server.schemas.body import Item, ListAnswer, PromptBody
 from cenote.server.schemas.prompts import Prompts
+
+
+# Each takes some 150 bytes of a header line, of which usual clients read 64 KiB at most.
+MAX_DESCRIBED_INPUTS = 256
 
 
 class InputBody(PromptBody):
@@ -62,7 +67,16 @@ class VectorBody(InputBody):
     )
 
     def encoding(self) -> Encoding:
-        """How the vectors go out; null is the same as absent."""
+        """How the vectors go out; null is the same as absent.
+
+        Raises `InvalidRequest` for more inputs than a header can describe.
+        """
+        if self.encoding_format == "bytes" and len(self.input) > MAX_DESCRIBED_INPUTS:
+            raise InvalidRequest(
+                f"encoding_format bytes describes each input in a header, which has room for "
+                f"{MAX_DESCRIBED_INPUTS}, not {len(self.input)}; use bytes_only or base64.",
+                param="encoding_format",
+            )
         return Encoding(
             self.encoding_format or "float",
             self.embed_dtype or "float32",
