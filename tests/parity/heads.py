@@ -5,7 +5,7 @@ One call for a head; lengths are odd ones, a single token and the most that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from torch.nn import functional as F
 from cenote.params import PoolingParams
 
 Rows = Sequence[Sequence[int]]
+Reference = Callable[[Served, Rows, Rows | None], list[Tensor]]
 
 
-def random_ids(served: Served, seed: int = 0) -> list[list[int]]:
+def random_ids(served: Served, lengths: Sequence[int] = ()) -> list[list[int]]:
     """Token ids of sequences that are short, odd, equal and as long as the model takes."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths = [1, 2, 7, 33, 7, served.config.max_model_len]
+    generator = torch.Generator().manual_seed(0)
+    lengths = lengths or [1, 2, 7, 33, 7, served.config.max_model_len]
     # From 5: special tokens, above all padding, have rules of their own in the references.
     return [
         torch.randint(5, served.config.vocab_size, (n,), generator=generator).tolist()
@@ -51,14 +52,26 @@ def reference_outputs(served: Served, ids: Rows, types: Rows | None) -> list[Ten
     return found
 
 
-def assert_head_matches(folder: Path, kernels: str, *, types: bool = False) -> None:
-    """The folder's model against transformers, in float32, and its vectors in bfloat16 as well."""
-    served = serve(folder, kernels)
-    ids = random_ids(served)
+def assert_head_matches(
+    folder: Path,
+    kernels: str,
+    *,
+    types: bool = False,
+    lengths: Sequence[int] = (),
+    reference: Reference = reference_outputs,
+    **settings: Any,
+) -> None:
+    """The folder's model against transformers, in float32, and its vectors in bfloat16 as well.
+
+    `reference` may be another one, for families that transformers doesn't have.
+    """
+    served = serve(folder, kernels, **settings)
+    ids = random_ids(served, lengths)
     token_types = random_types(ids) if types else None
-    outputs = reference_outputs(served, ids, token_types)
+    outputs = reference(served, ids, token_types)
     if served.model.info.head is None:
-        _assert_vectors(served, folder, kernels, ids, token_types, outputs)
+        narrow = serve(folder, kernels, torch.bfloat16, **settings)
+        _assert_vectors(served, narrow, ids, token_types, outputs)
     elif served.model.info.head == "vocab":
         _assert_sparse(served, ids, token_types, outputs)
     else:
@@ -70,13 +83,12 @@ def assert_head_matches(folder: Path, kernels: str, *, types: bool = False) -> N
 
 
 def _assert_vectors(
-    served: Served, folder: Path, kernels: str, ids: Rows, types: Rows | None, rows: list[Tensor]
+    served: Served, narrow: Served, ids: Rows, types: Rows | None, rows: list[Tensor]
 ) -> None:
     tokens = [F.normalize(item, dim=-1) for item in rows]
     means = [F.normalize(item.mean(0), dim=-1) for item in rows]
     assert_matches_reference(served, "token_embed", ids, tokens, types=types)
     assert_matches_reference(served, "embed", ids, means, types=types)
-    narrow = serve(folder, kernels, torch.bfloat16)
     loose = Tolerance(cosine=0.9995)
     assert_matches_reference(narrow, "embed", ids, means, types=types, tolerance=loose)
 

@@ -150,7 +150,7 @@ def test_classes_are_activated_unless_a_request_wants_logits(config: ModelConfig
     params = [PoolingParams(), PoolingParams(use_activation=False)]
     model = Fake(replace(config, num_labels=3))
     activation = class_activation(model.config)
-    found = ClassifyPooler(model, "cls", activation)(hidden, batch, params)
+    found = ClassifyPooler(model, activation)(hidden, batch, params)
     torch.testing.assert_close(found[0].data, torch.softmax(hidden[0, :3] * 2, -1))
     torch.testing.assert_close(found[1].data, hidden[3, :3] * 2)
     rows = TokenClassifyPooler(model, activation)(hidden, batch, params)

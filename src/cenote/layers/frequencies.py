@@ -70,7 +70,7 @@ def _llama3(rope: RopeConfig, rotary_dim: int) -> Tensor:
 
 
 def _yarn(rope: RopeConfig, rotary_dim: int) -> Tensor:
-    """YaRN (Peng et al. 2023, arXiv:2309.00071): interpolation by parts, by turns in the context."""
+    """YaRN (Peng et al. 2023, arXiv:2309.00071): the slow pairs are stretched."""
     full = plain(rope.base, rotary_dim)
 
     def pair_of(turns: float) -> float:

@@ -27,12 +27,13 @@ class MLP(nn.Module):
         *,
         gate: Gate = "none",
         bias: bool = True,
+        up_bias: bool | None = None,
     ) -> None:
         super().__init__()
         self.activation = activation
         self.gate: Gate = gate
         width = intermediate if gate == "none" else 2 * intermediate
-        self.up = Linear(hidden, width, bias=bias)
+        self.up = Linear(hidden, width, bias=bias if up_bias is None else up_bias)
         self.down = Linear(intermediate, hidden, bias=bias)
 
     def pack(self, form: WeightForm) -> None:

@@ -17,6 +17,9 @@ from cenote.loader.rules import Rule
 
 PoolingDefault = Literal["cls", "mean", "last"]
 
+# `late`: every row is classified, and the logits are averaged.
+ClassifyPooling = Literal["cls", "mean", "last", "late"]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -24,13 +27,13 @@ class ModelInfo:
 
     `causal` decides whether any KV code is built and drops all token-level tasks. `head` says which
     of the two head functions the class has. `classify_pooling` is which row(s) of a sequence its
-    classifier reads.
+    classifier reads, unless the configuration says (see `PoolingModel.classify_pooling`).
     """
 
     causal: bool = False
     head: Literal["classify", "token_classify", "vocab"] | None = None
     default_pooling: PoolingDefault = "mean"
-    classify_pooling: PoolingDefault = "cls"
+    classify_pooling: ClassifyPooling = "cls"
 
 
 class PoolingModel(nn.Module):
@@ -57,6 +60,11 @@ class PoolingModel(nn.Module):
         """
         bases = (base for base in cls.__mro__ if issubclass(base, PoolingModel))
         return next(base for base in bases if base.info.head is None)
+
+    @property
+    def classify_pooling(self) -> ClassifyPooling:
+        """Which row(s) of a sequence the classifier reads."""
+        return self.info.classify_pooling
 
     def classify(self, rows: Tensor) -> Tensor:
         """Logits `[n, num_labels]` float32 of rows `[n, hidden]`; only with a `classifier`."""

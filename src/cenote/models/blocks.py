@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
@@ -13,26 +15,48 @@ from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
 
+# What makes a norm of a size, with an epsilon: a class, or one with its other settings filled in.
+MakeNorm = Callable[[int, float], LayerNorm | RMSNorm]
 
-def bidirectional(config: ModelConfig) -> AttentionSpec:
-    """Attention of every token to every token, scaled by 1 / sqrt(head_dim)."""
+
+def bidirectional(config: ModelConfig, window: tuple[int, int] = (-1, -1)) -> AttentionSpec:
+    """Attention of every token to every token (in `window`), scaled by 1 / sqrt(head_dim)."""
     return AttentionSpec(
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         scale=config.head_dim**-0.5,
+        window=window,
     )
 
 
 class PostNormLayer(nn.Module):
-    """The layer of BERT and its kin: a LayerNorm after each residual sum."""
+    """The layer of BERT and its kin: a LayerNorm after each residual sum.
 
-    def __init__(self, config: ModelConfig) -> None:
+    `bias` is for all products, `up_bias` for the first one of the MLP where that differs.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        gate: Gate = "none",
+        bias: bool = True,
+        up_bias: bool | None = None,
+        rotary: Rotary | None = None,
+    ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
-        self.attention = SelfAttention(hidden, bidirectional(config))
+        self.attention = SelfAttention(hidden, bidirectional(config), bias=bias, rotary=rotary)
         self.attention_norm = LayerNorm(hidden, eps)
-        self.mlp = MLP(hidden, config.intermediate_size, config.hidden_act)
+        self.mlp = MLP(
+            hidden,
+            config.intermediate_size,
+            config.hidden_act,
+            gate=gate,
+            bias=bias,
+            up_bias=up_bias,
+        )
         self.mlp_norm = LayerNorm(hidden, eps)
 
     def forward(
@@ -47,8 +71,8 @@ class PostNormLayer(nn.Module):
 class PreNormLayer(nn.Module):
     """The layer of most later families: a norm before each part, the residual left as it is.
 
-    `norm` is the class of both norms; `attention_norm=False` leaves the first one out (ModernBERT's
-    first layer).
+    `norm` makes both norms; `attention_norm=False` leaves the first one out (ModernBERT's first
+    layer). `bias` is for all products, `mlp_bias` for those of the MLP where they differ.
     """
 
     def __init__(
@@ -56,10 +80,11 @@ class PreNormLayer(nn.Module):
         config: ModelConfig,
         spec: AttentionSpec,
         *,
-        norm: type[LayerNorm | RMSNorm] = LayerNorm,
+        norm: MakeNorm = LayerNorm,
         attention_norm: bool = True,
         gate: Gate = "none",
         bias: bool = True,
+        mlp_bias: bool | None = None,
         rotary: Rotary | None = None,
     ) -> None:
         super().__init__()
@@ -67,7 +92,13 @@ class PreNormLayer(nn.Module):
         self.attention_norm = norm(hidden, eps) if attention_norm else None
         self.attention = SelfAttention(hidden, spec, bias=bias, rotary=rotary)
         self.mlp_norm = norm(hidden, eps)
-        self.mlp = MLP(hidden, config.intermediate_size, config.hidden_act, gate=gate, bias=bias)
+        self.mlp = MLP(
+            hidden,
+            config.intermediate_size,
+            config.hidden_act,
+            gate=gate,
+            bias=bias if mlp_bias is None else mlp_bias,
+        )
 
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS

@@ -43,13 +43,22 @@ class MaskedLMHead(nn.Module):
 
     The output matrix is the word table, as in every released model of these families; a
     checkpoint's copy of it is not read. Where the table is narrower than the row, `dense` goes down
-    to its width. Raises ModelLoadError for a configuration that unties the two.
+    to its width. `dense_bias`, `norm_bias` and `bias` say which of the three biases there are.
+    Raises ModelLoadError for a configuration that unties the two.
     """
 
+    bias: nn.Parameter | None
     decoder: LinearWeight
 
     def __init__(
-        self, config: ModelConfig, words: TokenEmbedding, activation: str | None = None
+        self,
+        config: ModelConfig,
+        words: TokenEmbedding,
+        activation: str | None = None,
+        *,
+        dense_bias: bool = True,
+        norm_bias: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if config.hf.get("tie_word_embeddings") is False:
@@ -61,9 +70,10 @@ class MaskedLMHead(nn.Module):
         self.activation = activation or config.hidden_act
         # In a tuple, so that the shared table isn't registered (and loaded) a second time.
         self.tied = (words,)
-        self.dense = Linear(config.hidden_size, width)
-        self.norm = LayerNorm(width, config.norm_eps)
-        self.bias = nn.Parameter(torch.empty(config.vocab_size, dtype=torch.float32))
+        self.dense = Linear(config.hidden_size, width, bias=dense_bias)
+        self.norm = LayerNorm(width, config.norm_eps, bias=norm_bias)
+        own = nn.Parameter(torch.empty(config.vocab_size, dtype=torch.float32)) if bias else None
+        self.register_parameter("bias", own)
 
     def pack(self, form: WeightForm) -> None:
         """Prepares the transform, and the word table as a matrix."""

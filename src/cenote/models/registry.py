@@ -38,6 +38,7 @@ ARCHITECTURES: dict[str, str] = {
     "AlbertForPreTraining": "cenote.models.albert:AlbertModel",
     **_family("Ernie", "ernie"),
     "ErnieForPreTraining": "cenote.models.ernie:ErnieModel",
+    **_family("ModernBert", "modernbert"),
 }
 
 

@@ -28,8 +28,7 @@ def build_poolers(
     """
     match model.info.head:
         case "classify":
-            mode = model.info.classify_pooling
-            return {"classify": ClassifyPooler(model, mode, class_activation(config))}
+            return {"classify": ClassifyPooler(model, class_activation(config))}
         case "token_classify":
             return {"token_classify": TokenClassifyPooler(model, class_activation(config))}
         case "vocab":

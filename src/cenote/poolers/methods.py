@@ -44,23 +44,28 @@ class EmbedPooler:
 
 
 class ClassifyPooler:
-    """The model's classifier on one pooled row of each sequence."""
+    """The model's classifier on one pooled row of each sequence, or on all rows and then pooled."""
 
-    def __init__(self, model: PoolingModel, mode: PoolingMode, activation: ClassActivation) -> None:
+    def __init__(self, model: PoolingModel, activation: ClassActivation) -> None:
         self.model = model
-        self.mode = mode
         self.activation = activation
 
     def __call__(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Scores `[labels]`, or logits for requests with `use_activation=False`."""
-        logits = self.model.classify(pool(hidden, batch.cu_seqlens, self.mode))
+        logits = self._logits(hidden, batch)
         scores = self.activation(logits)
         return [
             Pooled(logits[i] if item.use_activation is False else scores[i])
             for i, item in enumerate(params)
         ]
+
+    def _logits(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
+        mode = self.model.classify_pooling
+        if mode == "late":
+            return pool(self.model.classify(hidden), batch.cu_seqlens, "mean")
+        return self.model.classify(pool(hidden, batch.cu_seqlens, mode))
 
 
 def _skipped(params: Sequence[PoolingParams], device: torch.device) -> Tensor | None:
