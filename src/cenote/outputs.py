@@ -77,7 +77,7 @@ class TokenClassification:
 
 @dataclass(frozen=True, slots=True)
 class TokenMatch:
-    """Why a document ranked: a query token, the document token it matched best, their similarity."""
+    """Why a document ranked: a query token, its best document token, and their similarity."""
 
     query_token: str
     query_offset: tuple[int, int]

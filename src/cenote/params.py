@@ -45,8 +45,8 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     class). `input_type` is the prompt's side in an asymmetric model (a ColBERT document drops the
     rows of its skip list). `skip_tokens` leading tokens take no part in pooling (an instruction,
     where the model says `include_prompt: false`). Tokens from `attended_tokens` on are not attended
-    to by others but still give rows (ColBERT's expansion tokens). `extra_kwargs` is a free map that travels to the model runner, e.g.
-    `compressed_token_type_ids`; it is merged with, never replaced.
+    to by others but still give rows (ColBERT's expansion tokens). `extra_kwargs` is a free map that
+    travels to the model runner, e.g. `compressed_token_type_ids`: merged with, never replaced.
     """
 
     task: Task | None = None
