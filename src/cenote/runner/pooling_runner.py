@@ -100,6 +100,8 @@ class PoolingRunner:
         self, requests: Sequence[ScheduledRequest]
     ) -> tuple[list[PooledResult], list[ScheduledRequest]]:
         """Results of queries whose vectors are cached, and the requests that must run."""
+        if self.query_cache.capacity == 0:
+            return [], list(requests)
         answered: list[tuple[str, Answer]] = []
         to_run: list[ScheduledRequest] = []
         for request in requests:
@@ -169,24 +171,28 @@ def batch_order(request: ScheduledRequest) -> tuple[Task | None, bool]:
 
 def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
     """One copy from the device for all data, one for all indices; NaN and infinity are errors."""
-    data = _host_parts([answer.data for _, answer in answers], torch.float32)
-    indices = _host_parts([answer.indices for _, answer in answers], torch.int32)
+    flat, data = _host_parts([answer.data for _, answer in answers], torch.float32)
+    _, indices = _host_parts([answer.indices for _, answer in answers], torch.int32)
+    all_finite = bool(np.isfinite(flat).all())
     results = []
     for (request_id, answer), part, positions in zip(answers, data, indices, strict=True):
         if answer.error is not None:
             results.append(PooledResult(request_id, error=answer.error))
-        elif part is None or not np.isfinite(part).all():
-            results.append(PooledResult(request_id, error=not_finite()))
-        else:
+        elif part is not None and (all_finite or np.isfinite(part).all()):
             results.append(PooledResult(request_id, part, positions))
+        else:
+            results.append(PooledResult(request_id, error=not_finite()))
     return results
 
 
-def _host_parts(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> list[NDArray[Any] | None]:
-    given = [tensor for tensor in tensors if tensor is not None]
+def _host_parts(
+    tensors: Sequence[Tensor | None], dtype: torch.dtype
+) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
+    """All numbers in one array, and each tensor's part of it as a view."""
+    given = [tensor.reshape(-1) for tensor in tensors if tensor is not None]
     if not given:
-        return [None] * len(tensors)
-    flat = torch.cat([tensor.reshape(-1) for tensor in given]).to("cpu", dtype).numpy()
+        return np.empty(0), [None] * len(tensors)
+    flat: NDArray[Any] = torch.cat(given).to("cpu", dtype).numpy()
     parts: list[NDArray[Any] | None] = []
     start = 0
     for tensor in tensors:
@@ -194,6 +200,6 @@ def _host_parts(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> list[ND
             parts.append(None)
         else:
             end = start + tensor.numel()
-            parts.append(flat[start:end].reshape(tuple(tensor.shape)))
+            parts.append(flat[start:end].reshape(tensor.shape))
             start = end
-    return parts
+    return flat, parts
