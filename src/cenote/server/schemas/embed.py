@@ -13,7 +13,6 @@ from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endiann
 from cenote.server.schemas.body import Item, ListAnswer, PromptBody
 from cenote.server.schemas.prompts import Prompts
 
-
 # Each takes some 150 bytes of a header line, of which usual clients read 64 KiB at most.
 MAX_DESCRIBED_INPUTS = 256
 
