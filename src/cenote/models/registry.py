@@ -36,9 +36,12 @@ ARCHITECTURES: dict[str, str] = {
     "ElectraForPreTraining": "cenote.models.electra:ElectraModel",
     **_family("Albert", "albert"),
     "AlbertForPreTraining": "cenote.models.albert:AlbertModel",
+    **_family("Deberta", "deberta"),
+    **_family("DebertaV2", "deberta_v2"),
     **_family("Ernie", "ernie"),
     "ErnieForPreTraining": "cenote.models.ernie:ErnieModel",
     **_family("ModernBert", "modernbert"),
+    **_family("EuroBert", "eurobert"),
 }
 
 
