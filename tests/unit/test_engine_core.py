@@ -356,7 +356,9 @@ def test_unknown_methods_and_arguments_are_refused(core: EngineCore) -> None:
 def test_stats_tells_the_latest_step(core: EngineCore) -> None:
     core.add([request("a", [1, 2])])
     run(core)
-    assert core.control("stats", {})["batch_tokens"] == 2
+    told = core.control("stats", {})
+    assert told["batch_tokens"] == 2
+    assert told["request_entries"] == told["score_groups"] == told["query_cache_bytes"] == 0
 
 
 # --- new weights --------------------------------------------------------------------------------

@@ -69,6 +69,10 @@ class TableRunner:
     def query_cache(self) -> QueryCache:
         return self.pooling.query_cache
 
+    @property
+    def num_entries(self) -> int:
+        return self.pooling.num_entries
+
     def add_request(self, request_id: str, params: PoolingParams) -> None:
         self.pooling.add_request(request_id, params)
 

@@ -7,10 +7,12 @@ they leave it whole.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
@@ -26,7 +28,7 @@ from cenote.engine.in_process import InProcessClient
 from cenote.engine.messages import EnginePrompt, EngineRequest, StepStats
 from cenote.engine.process_client import ProcessClient
 from cenote.errors import EngineUnavailable, ModelLoadError, UnsupportedTask
-from cenote.params import PoolingParams, Task
+from cenote.params import LateInteractionParams, PoolingParams, Task
 
 TIMEOUT = 30.0
 
@@ -35,13 +37,27 @@ def config(folder: Path) -> EngineConfig:
     return EngineConfig(model=str(folder), dtype="float32", kernels="torch", threads=1)
 
 
-def request(name: str, *ids: int, task: Task = "embed") -> EngineRequest:
-    return EngineRequest(name, EnginePrompt([101, *ids, 102]), PoolingParams(task))
+def request(
+    name: str, *ids: int, task: Task = "embed", part: LateInteractionParams | None = None
+) -> EngineRequest:
+    params = PoolingParams("token_embed" if part else task, late_interaction=part)
+    return EngineRequest(name, EnginePrompt([101, *ids, 102]), params)
 
 
 def long_work(count: int = 3000) -> list[EngineRequest]:
     """Different prompts that keep the engine busy for a second or more."""
     return [request(str(i), *([1000 + i] * 100)) for i in range(count)]
+
+
+def score_group(key: str, documents: int) -> list[EngineRequest]:
+    """A query of its own length and documents that differ."""
+    ids = [2000 + i for i in range(1 + documents % 5)]
+    asks = LateInteractionParams("cache_query", key, documents)
+    scores = LateInteractionParams("score_doc", key)
+    made = [request(key, *ids, part=asks)]
+    for i in range(documents):
+        made.append(request(f"{key}/{i}", *range(3000, 3001 + i), part=scores))
+    return made
 
 
 def eventually(condition: Callable[[], bool], seconds: float = TIMEOUT) -> None:
@@ -152,6 +168,36 @@ def test_a_model_that_cannot_be_loaded_says_so_at_once(tmp_path: Path) -> None:
         start_engine(config(tmp_path), in_process=False)
     with pytest.raises(ModelLoadError, match=r"config\.json"):
         start_engine(config(tmp_path), in_process=True)
+
+
+def test_groups_that_come_and_go_leave_nothing_behind(tiny_colbert: Path) -> None:
+    client = ProcessClient(config(tiny_colbert))
+    failures: list[BaseException] = []
+
+    def rerank_and_go(number: int) -> None:
+        luck = random.Random(number)
+        for turn in range(15):
+            future = client.submit(score_group(f"{number}.{turn}", luck.randint(1, 20)))
+            if luck.random() < 0.5:
+                time.sleep(luck.random() * 0.01)
+                future.cancel()
+            elif error := future.exception(TIMEOUT):
+                failures.append(error)
+
+    try:
+        threads = [threading.Thread(target=rerank_and_go, args=(one,)) for one in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert failures == []
+        client.submit(score_group("last", 1)).result(TIMEOUT)
+        kept = client.control("stats").result(TIMEOUT)
+        assert kept["score_groups"] == 0
+        eventually(lambda: client.control("stats").result(TIMEOUT)["request_entries"] == 0)
+        assert len(client._pending) == 0
+    finally:
+        client.close()
 
 
 # --- death --------------------------------------------------------------------------------------

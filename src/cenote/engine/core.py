@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+import numpy as np
+
 from cenote.config.engine import EngineConfig
 from cenote.engine.messages import (
     EngineOutput,
@@ -44,6 +46,8 @@ class Runner(Protocol):
 
     @property
     def query_cache(self) -> QueryCache: ...
+    @property
+    def num_entries(self) -> int: ...
     def add_request(self, request_id: str, params: PoolingParams) -> None: ...
     def execute(self, step: ScheduledStep) -> list[PooledResult]: ...
     def reset_encoder_cache(self) -> None: ...
@@ -220,10 +224,19 @@ class EngineCore:
                 self.runner.reload_weights(args.get("folder"))
                 self._register_again()
             case "stats":
-                return msgspec.to_builtins(self._last_stats)
+                return self._stats()
             case _:
                 raise InvalidRequest(f"Unknown control method {method!r}.", param="method")
         return None
+
+    def _stats(self) -> dict[str, Any]:
+        """The latest step's record, and what is kept: all but the cache is 0 once all is done."""
+        return {
+            **msgspec.to_builtins(self._last_stats),
+            "request_entries": self.runner.num_entries,
+            "score_groups": self.scheduler.num_groups,
+            "query_cache_bytes": self.runner.query_cache.nbytes,
+        }
 
     def _register_again(self) -> None:
         """Tells the runner, which has forgotten everything, of the requests that still wait."""
@@ -254,6 +267,7 @@ def _outputs(ended: Ended, step_time: float) -> list[EngineOutput]:
         return [_failure(request_id, error) for request_id in request.waiters]
     data = result.data.tobytes()
     indices = None if result.indices is None else result.indices.tobytes()
+    more = [_further(one) for one in result.more] or None
     return [
         EngineOutput(
             waiter.request_id,
@@ -263,6 +277,14 @@ def _outputs(ended: Ended, step_time: float) -> list[EngineOutput]:
             indices,
             queue_time=max(0.0, request.started - waiter.since),
             run_time=step_time,
+            more=more,
         )
         for waiter in request.waiters.values()
     ]
+
+
+def _further(result: PooledResult) -> EngineOutput:
+    """The result of a further task, for the output of the first one (errors are the request's)."""
+    data = np.empty(0, np.float32) if result.data is None else result.data
+    indices = None if result.indices is None else result.indices.tobytes()
+    return EngineOutput(result.request_id, data.tobytes(), data.dtype.name, data.shape, indices)

@@ -75,7 +75,8 @@ class EngineOutput(msgspec.Struct, tag=True, omit_defaults=True):
 
     `error_code` is set instead when the request failed. `indices` accompanies results that have
     token positions or ids: the kept token rows of a token task (positions in the prompt), the
-    vocabulary ids of a sparse vector (int32 bytes). Times are seconds.
+    vocabulary ids of a sparse vector (int32 bytes). `more` holds the results of the params' further
+    tasks, in their order. Times are seconds.
     """
 
     request_id: str
@@ -88,6 +89,7 @@ class EngineOutput(msgspec.Struct, tag=True, omit_defaults=True):
     run_time: float = 0.0
     error_code: str | None = None
     error_message: str | None = None
+    more: list[EngineOutput] | None = None
 
     def array(self) -> NDArray[Any]:
         """The result as a read-only NumPy array of `shape` (bfloat16 is never sent: float32 is)."""

@@ -102,6 +102,11 @@ class ModelRunner:
     def query_cache(self) -> QueryCache:
         return self.pooling.query_cache
 
+    @property
+    def num_entries(self) -> int:
+        """Entries of per-request state, which must all go when their requests do."""
+        return self.pooling.num_entries
+
     def add_request(self, request_id: str, params: PoolingParams) -> None:
         """Takes a request in before it is scheduled, so that its end is understood in any state.
 
@@ -123,6 +128,8 @@ class ModelRunner:
         for request in step.requests:
             self.pooling.add_request(request.request_id, request.params)
         results, to_run = self.pooling.answer_from_cache(step.requests)
+        looked_up, to_run = self.pooling.answer_by_lookup(to_run)
+        results += looked_up
         if not to_run:
             return results
         to_run.sort(key=batch_order)

@@ -17,7 +17,7 @@ from torch import Tensor
 from cenote.errors import UnsupportedTask
 from cenote.layers.packed import PackedBatch
 from cenote.params import TASKS, TOKEN_LEVEL_TASKS, LateInteractionParams, PoolingParams, Task
-from cenote.poolers.base import Pooler
+from cenote.poolers.base import LookupPooler, Pooler
 from cenote.runner.input_batch import take_sequences
 from cenote.runner.late_interaction_runner import (
     Answer,
@@ -65,6 +65,9 @@ class PoolingRunner:
         if request_id in self._params:
             return
         task = self._task(params)
+        for further in params.also:
+            if further not in self.supported_tasks:
+                raise UnsupportedTask(further, self.supported_tasks)
         if params.late_interaction is not None and task != "token_embed":
             raise UnsupportedTask(f"{task} with late interaction", self.supported_tasks)
         self.late_interaction.add_request(request_id, params.late_interaction)
@@ -115,6 +118,23 @@ class PoolingRunner:
                 answered.append((request.request_id, self.late_interaction.keep(part, entry)))
         return to_host(answered), to_run
 
+    def answer_by_lookup(
+        self, requests: Sequence[ScheduledRequest]
+    ) -> tuple[list[PooledResult], list[ScheduledRequest]]:
+        """Results of inference-free prompts, and the requests that must run."""
+        answered: list[tuple[str, Answer]] = []
+        to_run: list[ScheduledRequest] = []
+        for request in requests:
+            pooler = self._poolers[self._task(request.params)]
+            found = None
+            if isinstance(pooler, LookupPooler) and not request.params.also:
+                found = pooler.lookup(request.token_ids, request.params)
+            if found is None:
+                to_run.append(request)
+            else:
+                answered.append((request.request_id, Answer(found.data, found.indices)))
+        return to_host(answered), to_run
+
     def pool(
         self, hidden: Tensor, batch: PackedBatch, requests: Sequence[ScheduledRequest]
     ) -> list[PooledResult]:
@@ -125,23 +145,24 @@ class PoolingRunner:
         answers: list[tuple[str, Answer]] = []
         vectors: list[TokenVectors] = []
         first = 0
-        for (task, complete), group in groupby(requests, key=batch_order):
+        for (tasks, complete), group in groupby(requests, key=batch_order):
             members = list(group)
             end = first + len(members)
-            if complete and task is not None:
+            if complete:
                 part_hidden, part = take_sequences(hidden, batch, first, end)
                 params = [request.params for request in members]
-                pooled = self._poolers[task](part_hidden, part, params)
-                for request, one in zip(members, pooled, strict=True):
-                    role = request.params.late_interaction
-                    if role is None:
-                        answers.append((request.request_id, Answer(one.data, one.indices)))
-                    else:
-                        vectors.append(
-                            TokenVectors(request.request_id, role, one.data, one.indices)
-                        )
+                for task in tasks:
+                    pooled = self._poolers[task](part_hidden, part, params)
+                    for request, one in zip(members, pooled, strict=True):
+                        role = request.params.late_interaction
+                        if role is None:
+                            answers.append((request.request_id, Answer(one.data, one.indices)))
+                        else:
+                            vectors.append(
+                                TokenVectors(request.request_id, role, one.data, one.indices)
+                            )
             first = end
-        return to_host(answers + self._interact(vectors))
+        return joined(to_host(answers + self._interact(vectors)))
 
     def _interact(self, vectors: Sequence[TokenVectors]) -> list[tuple[str, Answer]]:
         """Queries first, whatever their place in the batch, then the documents."""
@@ -164,9 +185,22 @@ class PoolingRunner:
         return self.late_interaction.keep(part, query)
 
 
-def batch_order(request: ScheduledRequest) -> tuple[Task | None, bool]:
-    """Requests with the same value lie side by side in a batch, so that heads work on views."""
-    return request.params.task, request.is_last_chunk
+def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool]:
+    """Requests with the same tasks lie side by side in a batch, so that heads work on views."""
+    params = request.params
+    first: tuple[Task, ...] = () if params.task is None else (params.task,)
+    return first + params.also, request.is_last_chunk
+
+
+def joined(results: Sequence[PooledResult]) -> list[PooledResult]:
+    """One result for each request: that of its first task, with the others (and errors) in it."""
+    mains: dict[str, PooledResult] = {}
+    for result in results:
+        main = mains.setdefault(result.request_id, result)
+        if main is not result:
+            main.error = main.error or result.error
+            main.more.append(result)
+    return list(mains.values())
 
 
 def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
