@@ -453,9 +453,9 @@ void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries
 
 // Proportional to the time that one head's group of query rows takes.
 int64_t cost(const Plan& plan, const Sequence& seq, Span queries) {
-  constexpr int64_t kPerTile = 24;  // as many keys as a tile's fixed work is worth
-  const int64_t tiles = (queries.size() + kWidest * kLanes - 1) / (kWidest * kLanes);
-  return tiles * (plan.visible(seq, queries).size() + kPerTile);
+  constexpr int64_t kPerVector = 24;  // as many keys as the fixed work on a vector is worth
+  const int64_t vectors = (queries.size() + kLanes - 1) / kLanes;
+  return vectors * (plan.visible(seq, queries).size() + kPerVector);
 }
 
 template <class F>
@@ -530,8 +530,8 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
 
 template <class T, class Dot>
 void attend(const Plan& plan) {
-  constexpr int64_t kShares = 8;         // a thread: uneven progress is evened out
-  constexpr int64_t kSmallest = 4096;    // cost × head_dim of a share that is worth its dispatch
+  constexpr int64_t kShares = 8;        // a thread: uneven progress is evened out
+  constexpr int64_t kSmallest = 32768;  // cost × head_dim of a share that is worth its dispatch
   if (plan.args.sequences == 0) return;
   const Costs costs = count_costs(plan);
   const int64_t total = costs.ends[plan.args.sequences - 1];

@@ -76,6 +76,14 @@ struct Best {
   float* row;  // as floats (exact up to 2^24 rows); null if not wanted
 };
 
+// Documents are read once and mostly from main memory. They are asked for a few tiles ahead, across
+// the ends of chunks and documents; asking for what lies behind the last one does no harm.
+constexpr int64_t kRowsAhead = 32;
+
+CENOTE_INLINE void fetch(const char* from, int64_t bytes) {
+  for (int64_t b = 0; b < bytes; b += int64_t{kCacheLine}) __builtin_prefetch(from + b, 0, 3);
+}
+
 template <class Dot, int C, bool kRows>
 void match_panel(const char* rows, int64_t row_bytes, int64_t count, int64_t first_row,
                  const float* panel, int64_t steps, const Best& best) {
@@ -85,6 +93,7 @@ void match_panel(const char* rows, int64_t row_bytes, int64_t count, int64_t fir
     if (kRows) where[c] = load(best.row + c * kLanes);
   }
   in_tiles<kTileRows>(0, count, [&]<int R>(int64_t row) {
+    fetch(rows + (row + kRowsAhead) * row_bytes, R * row_bytes);
     Vec sums[R][C];
     clear(sums);
     multiply<Dot>(rows + row * row_bytes, row_bytes, kWordBytes, panel, steps, sums);

@@ -45,12 +45,10 @@ void norm_heads(const HeadNormArgs& args, int64_t begin, int64_t end) {
 
 void normalize_row(const float* x, float* out, int64_t columns) {
   constexpr float kSmallestLength = 1e-12f;
-  Vec squares = zero();
-  each_vector(columns, [&](int64_t i, int64_t n) {
+  const float length = __builtin_sqrtf(rows::sum_over(columns, [&](int64_t i, int64_t n) {
     const Vec value = load_up_to(x + i, n);
-    squares = fma(value, value, squares);
-  });
-  const float length = __builtin_sqrtf(reduce_add(squares));
+    return value * value;
+  }));
   const Vec divisor = set1(length > kSmallestLength ? length : kSmallestLength);
   each_vector(columns, [&](int64_t i, int64_t n) {
     store_up_to(out + i, load_up_to(x + i, n) / divisor, n);
