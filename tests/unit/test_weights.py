@@ -130,6 +130,17 @@ def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_an_optional_tensor_is_used_only_where_the_model_has_its_parameter(tmp_path: Path) -> None:
+    tensors = {**checkpoint(), "extra": torch.zeros(3)}
+    save(tmp_path, tensors)
+    rules = (*RULES, Rename("extra", "scale", optional=True))
+    without, having = tiny_on_meta(), tiny_on_meta()
+    load_weights(without, rules, tmp_path, torch.float32)
+    having.register_parameter("scale", nn.Parameter(torch.ones(3, device="meta")))
+    load_weights(having, rules, tmp_path, torch.float32)
+    assert having.get_parameter("scale").tolist() == [0, 0, 0]
+
+
 def test_two_tensors_for_one_parameter_are_refused(tmp_path: Path) -> None:
     save(tmp_path, {**checkpoint(), "out.bias": torch.zeros(3)})
     with pytest.raises(ModelLoadError, match=r"filled more than once: out\.bias"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from cenote.kernels import backend
 from cenote.kernels.backend import DTYPE_CODES
+from cenote.kernels.groups import Group, equal_lengths, rows_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,9 @@ def attention_torch(
     out = torch.empty((q.shape[0], spec.q_size), dtype=q.dtype, device=q.device)
     query_lens = tuple(lengths.seq_lens)
     key_lens = query_lens if key_lengths is None else tuple(key_lengths.seq_lens)
-    for group in _groups(query_lens, key_lens):
-        queries = _rows(group.query_starts, group.queries, q.device)
-        keys = queries if key_lengths is None else _rows(group.key_starts, group.keys, q.device)
+    for group in equal_lengths(query_lens, key_lens):
+        queries = rows_at(group.query_starts, group.queries, q.device)
+        keys = queries if key_lengths is None else rows_at(group.key_starts, group.keys, q.device)
         count = len(group.query_starts)
         # [rows, heads · dim] → [count, heads, n, dim]
         shape = (count, group.queries, spec.num_heads, spec.head_dim)
@@ -207,42 +208,10 @@ def _flash(
     return out.flatten(1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Sequences with the same number of queries and of keys, by the rows where they start."""
-
-    queries: int
-    keys: int
-    query_starts: list[int]
-    key_starts: list[int]
-
-
-@lru_cache(maxsize=4)
-def _groups(query_lens: tuple[int, ...], key_lens: tuple[int, ...]) -> tuple[_Group, ...]:
-    """Equal shapes together. Cached, since every layer of a step asks for the same."""
-    groups: dict[tuple[int, int], _Group] = {}
-    query_start = key_start = 0
-    for queries, keys in zip(query_lens, key_lens, strict=True):
-        group = groups.setdefault((queries, keys), _Group(queries, keys, [], []))
-        group.query_starts.append(query_start)
-        group.key_starts.append(key_start)
-        query_start += queries
-        key_start += keys
-    return tuple(group for group in groups.values() if group.queries)
-
-
-def _rows(starts: list[int], length: int, device: torch.device) -> Tensor | slice:
-    """Where a group's rows are: a slice where they lie side by side, else int64 `[rows]`."""
-    if starts[-1] - starts[0] == length * (len(starts) - 1):
-        return slice(starts[0], starts[-1] + length)
-    first = torch.tensor(starts, device=device)
-    return (first[:, None] + torch.arange(length, device=device)).reshape(-1)
-
-
 def _added(
     spec: AttentionSpec,
     terms: AttentionTerms,
-    group: _Group,
+    group: Group,
     keys: Tensor | slice,
     q: Tensor,
 ) -> Tensor | None:

@@ -36,6 +36,16 @@ class Linear(nn.Module):
         own_bias = nn.Parameter(torch.empty(out_features, dtype=torch.float32)) if bias else None
         self.register_parameter("bias", own_bias)
 
+    @classmethod
+    def holding(cls, weight: Tensor, bias: Tensor | None) -> Linear:
+        """A layer around a matrix that was made at load out of what was read, not packed yet."""
+        with torch.device("meta"):
+            layer = cls(weight.shape[1], weight.shape[0], bias=bias is not None)
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+        if bias is not None:
+            layer.bias = nn.Parameter(bias, requires_grad=False)
+        return layer
+
     def pack(self, form: WeightForm, *, halves: bool = False) -> None:
         """Prepares the weight; `halves` for the first product of a gated MLP."""
         int8 = form.int8 and self.dtype is None

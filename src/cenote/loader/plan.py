@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cenote.errors import ModelLoadError
-from cenote.loader.rules import Ignore, Rule, Stack, Transpose, match
+from cenote.loader.rules import Ignore, Rename, Rule, Stack, Transpose, match
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -43,7 +43,7 @@ def make_plan(rules: Sequence[Rule], tensors: Shapes, parameters: Shapes) -> Pla
     assigned: Plan = {}
     unused = []
     for name in sorted(tensors):
-        target, source = _assign(rules, name)
+        target, source = _assign(rules, name, parameters)
         if target is None:
             continue
         if target in parameters:
@@ -61,13 +61,15 @@ def make_plan(rules: Sequence[Rule], tensors: Shapes, parameters: Shapes) -> Pla
     return plan
 
 
-def _assign(rules: Sequence[Rule], name: str) -> tuple[str | None, Source]:
+def _assign(rules: Sequence[Rule], name: str, parameters: Shapes) -> tuple[str | None, Source]:
     """The parameter that tensor `name` is for (None: ignored), and how it is laid into it."""
     for rule in rules:
         target = match(rule, name)
         if target is None:
             continue
         if isinstance(rule, Ignore):
+            return None, Source(name)
+        if isinstance(rule, Rename) and rule.optional and target not in parameters:
             return None, Source(name)
         if isinstance(rule, Stack):
             return target, Source(name, index=rule.index, count=rule.count)

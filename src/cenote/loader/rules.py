@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A tensor whose name matches `pattern` fills the parameter named by `target` (re.sub form)."""
+    """A tensor whose name matches `pattern` fills the parameter named by `target` (re.sub form).
+
+    `optional`: a configuration may do without the parameter; the tensor is then not needed.
+    """
 
     pattern: str
     target: str
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
