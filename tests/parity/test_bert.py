@@ -221,7 +221,14 @@ def test_a_prompt_that_is_not_included_takes_no_part_in_pooling(
 
 
 @pytest.mark.parametrize(
-    "activation", [torch.nn.Tanh(), torch.nn.Identity(), torch.nn.GELU(), torch.nn.ReLU()]
+    "activation",
+    [
+        torch.nn.Tanh(),
+        torch.nn.Identity(),
+        torch.nn.GELU(),
+        torch.nn.ReLU(),
+        torch.nn.Softmax(dim=-1),
+    ],
 )
 def test_dense_modules_and_normalising_are_those_of_sentence_transformers(
     activation: torch.nn.Module, kernels: str, tiny_bert: Path, tmp_path: Path

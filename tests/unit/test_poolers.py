@@ -168,6 +168,8 @@ def test_classes_are_activated_unless_a_request_wants_logits(config: ModelConfig
         (1, None, None, torch.sigmoid),
         (1, None, "identity", lambda x: x),
         (3, None, "sigmoid", torch.sigmoid),
+        (3, "multi_label_classification", "softmax", lambda x: x.softmax(-1)),
+        (1, None, "softmax", torch.ones_like),
     ],
 )
 def test_the_class_activation_follows_the_model(

@@ -366,6 +366,36 @@ def test_vocabulary_file_alone_gives_the_same_tokens(
     assert own.special_ids == tokenizer.special_ids
 
 
+def test_merges_alone_give_the_tokens_of_the_reference(byte_folder: Path, tmp_path: Path) -> None:
+    from transformers import RobertaTokenizer
+
+    shutil.copy(byte_folder / "config.json", tmp_path)
+    Backend.from_file(str(byte_folder / "tokenizer.json")).model.save(str(tmp_path))
+    own = load(tmp_path)
+    reference = RobertaTokenizer.from_pretrained(tmp_path)
+    texts = ["the cenote", " the water\nof<mask> of  Ünï 😀", "", "</s> aquifer"]
+    ids = [item.ids for item in own.encode(texts)]
+    assert ids == reference(texts)["input_ids"]
+    pairs = own.encode(texts, pairs=texts[::-1])
+    assert [item.ids for item in pairs] == reference(texts, texts[::-1])["input_ids"]
+    assert own.decode(ids[1]) == reference.decode(ids[1])
+
+
+def test_vocabulary_file_of_mpnet_gives_pairs_of_its_own(tmp_path: Path) -> None:
+    from transformers import MPNetTokenizer
+
+    words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "[UNK]", "a", "##b", "water"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    settings = {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = {"model_type": "mpnet", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_attention_heads": 2}))
+    own, reference = load(tmp_path), MPNetTokenizer(str(tmp_path / "vocab.txt"))
+    first, second = ["ab water <mask>", "c"], ["water", "AB"]
+    found = own.encode(first, pairs=second)
+    assert [item.ids for item in found] == reference(first, second)["input_ids"]
+
+
 def test_lower_case_of_sentence_transformers_comes_first(byte_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(byte_folder, tmp_path / "model")
     folder = tmp_path / "model"

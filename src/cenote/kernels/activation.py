@@ -1,4 +1,4 @@
-"""Elementwise functions by their canonical names.
+"""Elementwise functions, and the softmax of a row, by their canonical names.
 
 GELU by the error function and GELU by tanh are different names: they differ by up to 5e-4, which
 is fifty times what parity allows. It knows nothing of where a name came from.
@@ -54,9 +54,10 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "selu": F.selu,
     "softplus": F.softplus,
     "relu6": F.relu6,
+    "softmax": partial(torch.softmax, dim=-1),
 }
 
 
 def activate(name: str, x: Tensor) -> Tensor:
-    """The function called `name` on every element, in x's dtype."""
+    """The function called `name` of x, in x's dtype."""
     return FUNCTIONS[name](x)

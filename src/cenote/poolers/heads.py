@@ -109,8 +109,6 @@ def class_activation(config: ModelConfig) -> ClassActivation:
             name = "sigmoid"
         else:
             name = "identity" if config.problem_type == "regression" else "softmax"
-    if name == "softmax":
-        return lambda logits: torch.softmax(logits, dim=-1)
     if name not in FUNCTIONS:
         raise ModelLoadError(f"Unknown activation {name!r} of the classifier.")
     return FUNCTIONS[name]

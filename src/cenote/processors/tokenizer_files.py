@@ -1,6 +1,7 @@
 """Builds the tokenizer of a model folder, with its own truncation and padding switched off.
 
-`tokenizer.json` where there is one; a BERT `vocab.txt` otherwise. It encodes nothing.
+`tokenizer.json` where there is one; otherwise the older files: `vocab.txt` (BERT, MPNet), or
+`vocab.json` with `merges.txt` (RoBERTa, DeBERTa). It encodes nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, normalizers, pre_tokenizers, processors
-from tokenizers.models import WordPiece
+from tokenizers.models import BPE, WordPiece
 
 from cenote.config.files import read_object
 from cenote.errors import ModelLoadError
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+_ROBERTA = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,12 @@ def load_tokenizer_files(folder: Path, *, lower_case: bool) -> TokenizerFiles:
         backend = _from_json(folder / "tokenizer.json")
     elif (folder / "vocab.txt").is_file():
         backend = _from_vocabulary(folder / "vocab.txt", settings, special)
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        backend = _from_merges(folder, settings, special)
     else:
         raise ModelLoadError(
-            f"{folder} has no tokenizer.json (and no BERT vocab.txt). Make one with transformers: "
+            f"{folder} has no tokenizer.json (and neither vocab.txt nor vocab.json with "
+            "merges.txt). Make one with transformers: "
             "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
         )
     # A file may carry the settings of whoever saved it: all-MiniLM-L6-v2 cuts and pads to 128.
@@ -67,14 +73,7 @@ def _from_vocabulary(
     path: Path, settings: Mapping[str, Any], special: Mapping[str, str]
 ) -> Backend:
     """A BERT tokenizer (Devlin et al. 2019): lower case unless the settings say otherwise."""
-    tokens = {
-        "unk": "[UNK]",
-        "sep": "[SEP]",
-        "pad": "[PAD]",
-        "cls": "[CLS]",
-        "mask": "[MASK]",
-        **special,
-    }
+    tokens = {**_BERT, **special}
     vocabulary = WordPiece.read_file(str(path))
     backend = Backend(WordPiece(vocabulary, unk_token=tokens["unk"]))
     backend.normalizer = normalizers.BertNormalizer(
@@ -84,17 +83,53 @@ def _from_vocabulary(
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
+    _add_special_tokens(backend, tokens, path)
+    return backend
+
+
+def _from_merges(folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> Backend:
+    """A byte-level BPE tokenizer (Radford et al. 2019), with RoBERTa's or BERT's special tokens."""
+    try:
+        vocabulary, merges = BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        backend = Backend(BPE(vocabulary, merges))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"{folder}: vocab.json or merges.txt is broken: {error}") from error
+    prefix = bool(settings.get("add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    backend.decoder = decoders.ByteLevel()
+    tokens = {**(_ROBERTA if _ROBERTA["cls"] in vocabulary else _BERT), **special}
+    _add_special_tokens(backend, tokens, folder / "vocab.json", prefix=prefix)
+    return backend
+
+
+def _add_special_tokens(
+    backend: Backend, tokens: Mapping[str, str], path: Path, *, prefix: bool = False
+) -> None:
+    """Makes tokens whole, and puts them around texts: as RoBERTa does (two separators in a pair,
+    a mask that takes the space before it) if the first one is `<s>`, else as BERT does."""
+    vocabulary = backend.get_vocab(with_added_tokens=False)
     absent = [tokens[role] for role in ("cls", "sep", "unk") if tokens[role] not in vocabulary]
     if absent:
-        raise ModelLoadError(f"{path} lacks the special tokens {absent}; it is no BERT vocabulary.")
-    backend.add_special_tokens([token for token in tokens.values() if token in vocabulary])
-    first, last = tokens["cls"], tokens["sep"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{first}:0 $A:0 {last}:0",
-        pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
-        special_tokens=[(token, vocabulary[token]) for token in (first, last)],
+        raise ModelLoadError(f"{path} lacks the special tokens {absent}.")
+    roberta = tokens["cls"] == _ROBERTA["cls"]
+    backend.add_special_tokens(
+        [
+            AddedToken(token, lstrip=roberta and role == "mask", normalized=False)
+            for role, token in tokens.items()
+            if token in vocabulary
+        ]
     )
-    return backend
+    first, last = ((tokens[role], vocabulary[tokens[role]]) for role in ("cls", "sep"))
+    if roberta:
+        backend.post_processor = processors.RobertaProcessing(
+            last, first, trim_offsets=True, add_prefix_space=prefix
+        )
+        return
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first[0]}:0 $A:0 {last[0]}:0",
+        pair=f"{first[0]}:0 $A:0 {last[0]}:0 $B:1 {last[0]}:1",
+        special_tokens=[first, last],
+    )
 
 
 def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
