@@ -5,6 +5,7 @@ One call for a head; lengths are odd ones, a single token and the most that the 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cenote.params import PoolingParams
+
+HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
 
 Rows = Sequence[Sequence[int]]
 Reference = Callable[[Served, Rows, Rows | None], list[Tensor]]
@@ -37,10 +40,15 @@ def random_types(ids: Rows) -> list[list[int]]:
     return [[int(at > len(row) // 2) for at in range(len(row))] for row in ids]
 
 
-def reference_outputs(served: Served, ids: Rows, types: Rows | None) -> list[Tensor]:
-    """Logits, or hidden states without a head, of each sequence alone: nothing is padded."""
+def reference_outputs(
+    served: Served, ids: Rows, types: Rows | None, folder: Path | None = None
+) -> list[Tensor]:
+    """Logits, or hidden states without a head, of each sequence alone: nothing is padded.
+
+    `folder` where the served one has a form that the reference doesn't read.
+    """
     name = "AutoModel" if served.model.info.head is None else served.config.architecture
-    model = getattr(transformers, name).from_pretrained(served.config.path).eval()
+    model = getattr(transformers, name).from_pretrained(folder or served.config.path).eval()
     found = []
     with torch.inference_mode():
         for index, row in enumerate(ids):
@@ -80,6 +88,15 @@ def assert_head_matches(
         scores = [item.softmax(-1) for item in outputs]
         assert_matches_reference(served, task, ids, scores, types=token_types)
         assert_matches_reference(served, task, ids, outputs, types=token_types, params=raw)
+
+
+def resave(folder: Path, other: Path) -> Path:
+    """A copy of a folder whose tensors have transformers' names, where the hub's are others."""
+    shutil.copytree(folder, other, dirs_exist_ok=True)
+    name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+    model = getattr(transformers, name).from_pretrained(folder)
+    model.save_pretrained(other, save_original_format=False)
+    return other
 
 
 def _assert_vectors(

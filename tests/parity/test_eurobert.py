@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from heads import assert_head_matches
+from heads import HEADS, assert_head_matches
 from sentence import assert_vectors_match
 from tiny import MakeTiny
 
-HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
 # Unnormalised embeddings make wide weights too wide for bfloat16, in any implementation.
 LONG = {"max_position_embeddings": 600, "initializer_range": 0.2}
 

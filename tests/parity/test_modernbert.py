@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from heads import assert_head_matches
+from heads import HEADS, assert_head_matches
 from sentence import assert_vectors_match
 from tiny import MakeTiny
 
-HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
 # A window of 8 on both sides; three layers, so that both kinds of attention come.
 CONFIG = {"local_attention": 16, "num_hidden_layers": 4, "max_position_embeddings": 600}
 # Below the window, at its edges, above it, and long.

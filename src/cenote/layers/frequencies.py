@@ -54,9 +54,9 @@ def _ntk(rope: RopeConfig, rotary_dim: int) -> Tensor:
     """Fixed and mixed NTK scaling (J. Su, kexue.fm/archives/9706, equations 6 and 10 to 13)."""
     if rope.mixed_b is None:
         scaled = plain(rope.base * rope.factor, rotary_dim)
-        return scaled / rope.factor ** (2 / rotary_dim)
+        return scaled / float(rope.factor ** (2 / rotary_dim))
     steps = torch.arange(1, rotary_dim // 2 + 1, dtype=torch.float32, device="cpu")
-    rate = math.log(rope.factor) / (rotary_dim / 2) ** rope.mixed_b
+    rate = math.log(rope.factor) / math.pow(rotary_dim / 2, rope.mixed_b)
     return plain(rope.base, rotary_dim) / (rate * steps**rope.mixed_b).exp()
 
 

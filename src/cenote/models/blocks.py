@@ -33,7 +33,8 @@ def bidirectional(config: ModelConfig, window: tuple[int, int] = (-1, -1)) -> At
 class PostNormLayer(nn.Module):
     """The layer of BERT and its kin: a LayerNorm after each residual sum.
 
-    `bias` is for all products, `up_bias` for the first one of the MLP where that differs.
+    `bias` is for all products, `up_bias` for the first one of the MLP where that differs. `mlp`
+    takes the MLP's place.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class PostNormLayer(nn.Module):
         bias: bool = True,
         up_bias: bool | None = None,
         rotary: Rotary | None = None,
+        mlp: nn.Module | None = None,
     ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.attention = SelfAttention(hidden, bidirectional(config), bias=bias, rotary=rotary)
         self.attention_norm = LayerNorm(hidden, eps)
-        self.mlp = MLP(
+        self.mlp = mlp or MLP(
             hidden,
             config.intermediate_size,
             config.hidden_act,

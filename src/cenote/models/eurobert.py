@@ -32,7 +32,7 @@ _ROOT = r"(?:model\.)?"
 _LAYER = _ROOT + r"layers\.(\d+)\."
 _WB = r"\.(weight|bias)"
 
-_BODY_RULES = (
+_BODY_RULES: tuple[Rule, ...] = (
     Ignore(r".*rotary_emb\.inv_freq"),
     Rename(_ROOT + r"embed_tokens\.weight", "embeddings.words"),
     *(

@@ -36,7 +36,7 @@ _BASES: dict[LayerType, tuple[str, float]] = {
 _ROOT = r"(?:model\.)?"
 _LAYER = _ROOT + r"layers\.(\d+)\."
 
-_BODY_RULES = (
+_BODY_RULES: tuple[Rule, ...] = (
     Rename(_ROOT + r"embeddings\.tok_embeddings\.weight", "embeddings.words"),
     Rename(_ROOT + r"embeddings\.norm\.(weight|bias)", r"embeddings.norm.\1"),
     Rename(_LAYER + r"attn_norm\.(weight|bias)", r"layers.\1.attention_norm.\2"),

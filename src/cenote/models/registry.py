@@ -42,6 +42,9 @@ ARCHITECTURES: dict[str, str] = {
     "ErnieForPreTraining": "cenote.models.ernie:ErnieModel",
     **_family("ModernBert", "modernbert"),
     **_family("EuroBert", "eurobert"),
+    **_family("Gte", "gte"),
+    **_family("New", "gte", "Gte"),
+    **_family("NomicBert", "nomic_bert"),
 }
 
 
