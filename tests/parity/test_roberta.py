@@ -20,7 +20,7 @@ def test_roberta_is_that_of_transformers(head: str, kernels: str, make_tiny: Mak
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("twin", ["XLMRoberta", "Camembert", "Data2VecText"])
+@pytest.mark.parametrize("twin", ["XLMRoberta", "XLMRobertaXL", "Camembert", "Data2VecText"])
 def test_twins_are_those_of_transformers(head: str, twin: str, make_tiny: MakeTiny) -> None:
     folder = make_tiny(f"{twin}{head}", "unigram", type_vocab_size=1, num_labels=3)
     assert_head_matches(folder, "torch")

@@ -86,6 +86,23 @@ def test_reference_configurations_are_read(
     )
 
 
+@pytest.mark.parametrize(
+    ("model_type", "declared", "expected"),
+    [
+        ("bert", None, 2),
+        ("bert", 1, 1),
+        ("roberta", 1, 1),
+        ("deberta-v2", 0, 0),
+        ("mpnet", None, 0),
+    ],
+)
+def test_token_types_are_declared_or_the_familys_own(
+    model_type: str, declared: int | None, expected: int, tmp_path: Path
+) -> None:
+    config = {**BERT, "model_type": model_type, "type_vocab_size": declared}
+    assert load(tmp_path, config).token_types == expected
+
+
 def test_text_model_inside_another_is_found(tmp_path: Path) -> None:
     nested = {key: value for key, value in BERT.items() if key != "architectures"}
     config = load(tmp_path, {"architectures": ["SomeVLModel"], "text_config": nested})

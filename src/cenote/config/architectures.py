@@ -13,9 +13,12 @@ DEFAULTS: dict[str, str] = {
     "albert": "AlbertModel",
     "bert": "BertModel",
     "camembert": "CamembertModel",
+    "data2vec-text": "Data2VecTextModel",
+    "deberta": "DebertaModel",
     "deberta-v2": "DebertaV2Model",
     "distilbert": "DistilBertModel",
     "electra": "ElectraModel",
+    "ernie": "ErnieModel",
     "eurobert": "EuroBertModel",
     "gemma3_text": "Gemma3TextModel",
     "llama": "LlamaModel",
@@ -27,7 +30,24 @@ DEFAULTS: dict[str, str] = {
     "qwen3": "Qwen3Model",
     "roberta": "RobertaModel",
     "xlm-roberta": "XLMRobertaModel",
+    "xlm-roberta-xl": "XLMRobertaXLModel",
 }
+
+# Rows of the token type table where a config.json doesn't say; families not named here have none.
+TOKEN_TYPES: dict[str, int] = {
+    "albert": 2,
+    "bert": 2,
+    "camembert": 2,
+    "data2vec-text": 2,
+    "electra": 2,
+    "ernie": 2,
+    "roberta": 2,
+    "xlm-roberta": 2,
+    "xlm-roberta-xl": 1,
+}
+
+# Only configurations of XLM-RoBERTa's flash implementation have one of these.
+_FLASH = frozenset({"use_flash_attn", "rotary_emb_base"})
 
 # Families whose attention is causal unless the configuration says otherwise.
 _CAUSAL = frozenset(
@@ -56,7 +76,7 @@ def name_of(hf: Raw, model_type: str) -> str:
     if named:
         if not isinstance(named, list) or not isinstance(named[0], str):
             raise ModelLoadError(f"config.json: architectures must be a list, not {named!r}.")
-        return named[0]
+        return _own_name(hf, named[0])
     try:
         return DEFAULTS[model_type]
     except KeyError:
@@ -64,6 +84,19 @@ def name_of(hf: Raw, model_type: str) -> str:
             f"config.json names no architecture, and there is no default for model_type "
             f'{model_type!r}. Add e.g. "architectures": ["BertModel"].'
         ) from None
+
+
+def _own_name(hf: Raw, named: str) -> str:
+    """Our name of an architecture whose first repository shares a name with another one."""
+    # Embedding models are saved under their pre-training's name, without its head.
+    if named == "JinaBertForMaskedLM" and hf.get("emb_pooler"):
+        return "JinaBertModel"
+    # XLM-RoBERTa with flash attention, of which Jina's models are made, has other tensors.
+    if hf.get("model_type") == "xlm-roberta" and _FLASH & hf.keys():
+        if named == "HF_ColBERT":
+            return "JinaEmbeddingsV3ForColBERT"
+        return named.replace("XLMRoberta", "JinaEmbeddingsV3")
+    return named
 
 
 def is_causal(hf: Raw, architecture: str) -> bool:

@@ -56,6 +56,12 @@ class ModelConfig:
         """The folder of config.json, weights and tokenizer."""
         return self.path / self.subfolder
 
+    @property
+    def token_types(self) -> int:
+        """Rows of the token type table, 0 where there is none: declared, or the family's own."""
+        declared = self.hf.get("type_vocab_size")
+        return architectures.TOKEN_TYPES.get(self.model_type, 0) if declared is None else declared
+
 
 def load_model_config(
     folder: Path, *, name: str, revision: str, engine: EngineConfig

@@ -74,7 +74,7 @@ class BertModel(PoolingModel):
             config.vocab_size,
             config.hidden_size,
             positions=int(config.hf["max_position_embeddings"]),
-            types=int(config.hf.get("type_vocab_size", 2)),
+            types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 

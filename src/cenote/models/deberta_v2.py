@@ -123,7 +123,7 @@ class DebertaV2Model(BertModel):
             config.vocab_size,
             config.hidden_size,
             positions=int(config.hf["max_position_embeddings"]) if biased else 0,
-            types=int(config.hf.get("type_vocab_size") or 0),
+            types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 

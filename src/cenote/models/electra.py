@@ -39,7 +39,7 @@ class ElectraModel(BertModel):
             width,
             config.hidden_size,
             positions=int(config.hf["max_position_embeddings"]),
-            types=int(config.hf.get("type_vocab_size", 2)),
+            types=config.token_types,
             norm=LayerNorm(width, config.norm_eps),
         )
 

@@ -29,7 +29,7 @@ class TaskEmbedding(TokenEmbedding):
             config.vocab_size,
             hidden,
             positions=int(hf["max_position_embeddings"]),
-            types=int(hf.get("type_vocab_size", 2)),
+            types=config.token_types,
             norm=LayerNorm(hidden, config.norm_eps),
         )
         tasks = int(hf.get("task_type_vocab_size", 3)) if hf.get("use_task_id") else 0

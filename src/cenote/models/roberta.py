@@ -17,14 +17,14 @@ from cenote.models.bert import BertModel, encoder_rules
 from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
 
 _PREFIX = r"roberta|data2vec_text"
-_POOLER = Ignore(rf"(?:(?:{_PREFIX})\.)?pooler\..*")
-_BODY_RULES = (*encoder_rules(_PREFIX), _POOLER)
-_HEADS = Ignore(r"(?:lm_head|classifier)\..*")
-_CLASSIFIER_RULES = (
+POOLER = Ignore(rf"(?:(?:{_PREFIX})\.)?pooler\..*")
+_BODY_RULES = (*encoder_rules(_PREFIX), POOLER)
+HEADS = Ignore(r"(?:lm_head|classifier)\..*")
+CLASSIFIER_RULES = (
     Rename(r"classifier\.dense\.(weight|bias)", r"classifier.dense.\1"),
     Rename(r"classifier\.out_proj\.(weight|bias)", r"classifier.out.\1"),
 )
-_LM_RULES = (
+LM_RULES = (
     Ignore(r"lm_head\.decoder\.(weight|bias)"),
     Rename(r"lm_head\.bias", "head.bias"),
     Rename(r"lm_head\.dense\.(weight|bias)", r"head.dense.\1"),
@@ -35,7 +35,7 @@ _LM_RULES = (
 class RobertaModel(BertModel):
     """The encoder alone. A checkpoint's pooler and heads are not used."""
 
-    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _HEADS)
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, HEADS)
 
     def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
         """Tables whose positions count from the padding index + 1."""
@@ -44,7 +44,7 @@ class RobertaModel(BertModel):
             config.hidden_size,
             positions=int(config.hf["max_position_embeddings"]),
             offset=int(config.hf.get("pad_token_id", 1)) + 1,
-            types=int(config.hf.get("type_vocab_size", 2)),
+            types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 
@@ -53,7 +53,7 @@ class RobertaForSequenceClassification(RobertaModel):
     """A class for a text or a pair: out(tanh(dense(row of the first token)))."""
 
     info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
-    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *_CLASSIFIER_RULES)
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *CLASSIFIER_RULES)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -75,7 +75,7 @@ class RobertaForMaskedLM(RobertaModel):
     """Logits over the vocabulary for every token."""
 
     info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
-    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *_LM_RULES)
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *LM_RULES)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)

@@ -59,7 +59,7 @@ class Tokenizer:
         self._may_exceed = files.backend.get_vocab_size() > config.vocab_size
         named = files.input_names is None or "token_type_ids" in files.input_names
         # Whether the model is fed a pair's token types.
-        self.uses_token_types = named and int(config.hf.get("type_vocab_size") or 0) > 1
+        self.uses_token_types = named and config.token_types > 1
 
     @property
     def mask_token_id(self) -> int | None:
