@@ -13,7 +13,11 @@ from cenote.layers.rotary import Rotary
 
 
 class SelfAttention(nn.Module):
-    """`[T, hidden] → [T, hidden]`; `qkv` holds query, key and value rows in this order."""
+    """`[T, hidden] → [T, hidden]`; `qkv` holds query, key and value rows in this order.
+
+    `kv_layer` is its place in the pool of keys and values, for causal models. A batch with a view
+    of that pool may hold later parts of prompts: they attend to what was kept of the parts before.
+    """
 
     def __init__(
         self,
@@ -23,9 +27,11 @@ class SelfAttention(nn.Module):
         bias: bool = True,
         out_bias: bool | None = None,
         rotary: Rotary | None = None,
+        kv_layer: int | None = None,
     ) -> None:
         super().__init__()
         self.spec = spec
+        self.kv_layer = kv_layer
         self.sizes = [spec.q_size, spec.kv_size, spec.kv_size]
         self.qkv = Linear(hidden, sum(self.sizes), bias=bias)
         self.out = Linear(spec.q_size, hidden, bias=bias if out_bias is None else out_bias)
@@ -41,12 +47,15 @@ class SelfAttention(nn.Module):
         post_norm: NormWeight | None = None,
     ) -> Tensor:
         """post_norm(out(attention(qkv(pre_norm(hidden)))) + hidden), float32."""
-        qkv: Tensor = self.qkv(hidden, pre_norm=pre_norm)
-        if self.rotary is not None:
-            self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
-        q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
-        context = attention(q, k, v, batch, self.spec, terms)
+        context = self.mix(self.qkv(hidden, pre_norm=pre_norm), batch, terms)
         out: Tensor = self.out(
             context, residual=hidden, post_norm=post_norm, out_dtype=torch.float32
         )
         return out
+
+    def mix(self, qkv: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
+        """Attention of the fused product's rows to each other, before `out`; `qkv` is used up."""
+        if self.rotary is not None:
+            self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
+        q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
+        return attention(q, k, v, batch, self.spec, terms)

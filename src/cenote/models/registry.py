@@ -21,6 +21,16 @@ def _family(name: str, module: str, served_as: str | None = None) -> dict[str, s
     return {f"{name}{head}": f"cenote.models.{module}:{served_as or name}{head}" for head in _HEADS}
 
 
+def _decoder(name: str, module: str) -> dict[str, str]:
+    """The usual three architectures of a causal family; a language model is served as its body."""
+    path = f"cenote.models.{module}:{name}"
+    return {
+        f"{name}Model": f"{path}Model",
+        f"{name}ForCausalLM": f"{path}Model",
+        f"{name}ForSequenceClassification": f"{path}ForSequenceClassification",
+    }
+
+
 ARCHITECTURES: dict[str, str] = {
     **_family("Bert", "bert"),
     "BertForPreTraining": "cenote.models.bert:BertModel",
@@ -28,6 +38,7 @@ ARCHITECTURES: dict[str, str] = {
     "ColBERT": "cenote.models.bert:BertForColBERT",
     **_family("Roberta", "roberta"),
     **_family("XLMRoberta", "roberta", "Roberta"),
+    **_family("XLMRobertaXL", "xlm_roberta_xl"),
     **_family("Camembert", "roberta", "Roberta"),
     **_family("Data2VecText", "roberta", "Roberta"),
     **_family("DistilBert", "distilbert"),
@@ -45,6 +56,8 @@ ARCHITECTURES: dict[str, str] = {
     **_family("Gte", "gte"),
     **_family("New", "gte", "Gte"),
     **_family("NomicBert", "nomic_bert"),
+    **_family("JinaBert", "jina_bert"),
+    **_decoder("Llama", "llama"),
 }
 
 
