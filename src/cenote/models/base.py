@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
+from cenote.layers.kv import KVShape
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Rule
 
@@ -60,6 +61,16 @@ class PoolingModel(nn.Module):
         """
         bases = (base for base in cls.__mro__ if issubclass(base, PoolingModel))
         return next(base for base in bases if base.info.head is None)
+
+    @property
+    def causal(self) -> bool:
+        """Whether this checkpoint reads from left to right only; some turn their family's way."""
+        return self.info.causal
+
+    @property
+    def kv_shape(self) -> KVShape | None:
+        """What is kept of each token, so that a prompt can run in parts; None: it runs whole."""
+        return None
 
     @property
     def classify_pooling(self) -> ClassifyPooling:

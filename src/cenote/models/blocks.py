@@ -1,8 +1,9 @@
-"""Encoder layers that several families share. A family with its own order writes its own layer."""
+"""Layers that several families share. A family with its own order writes its own layer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -28,6 +29,11 @@ def bidirectional(config: ModelConfig, window: tuple[int, int] = (-1, -1)) -> At
         scale=config.head_dim**-0.5,
         window=window,
     )
+
+
+def causal(config: ModelConfig, window: int = -1) -> AttentionSpec:
+    """Attention to the tokens before and the token itself, `window` tokens back at the most."""
+    return replace(bidirectional(config, (window, -1)), causal=True)
 
 
 class PostNormLayer(nn.Module):
@@ -74,7 +80,8 @@ class PreNormLayer(nn.Module):
     """The layer of most later families: a norm before each part, the residual left as it is.
 
     `norm` makes both norms; `attention_norm=False` leaves the first one out (ModernBERT's first
-    layer). `bias` is for all products, `mlp_bias` for those of the MLP where they differ.
+    layer). `bias` is for all products, `out_bias` and `mlp_bias` for those after the attention and
+    in the MLP where they differ. `kv_layer` numbers a causal model's layers.
     """
 
     def __init__(
@@ -86,13 +93,17 @@ class PreNormLayer(nn.Module):
         attention_norm: bool = True,
         gate: Gate = "none",
         bias: bool = True,
+        out_bias: bool | None = None,
         mlp_bias: bool | None = None,
         rotary: Rotary | None = None,
+        kv_layer: int | None = None,
     ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.attention_norm = norm(hidden, eps) if attention_norm else None
-        self.attention = SelfAttention(hidden, spec, bias=bias, rotary=rotary)
+        self.attention = SelfAttention(
+            hidden, spec, bias=bias, out_bias=out_bias, rotary=rotary, kv_layer=kv_layer
+        )
         self.mlp_norm = norm(hidden, eps)
         self.mlp = MLP(
             hidden,
