@@ -14,11 +14,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
+#include "attention_products.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
-#include "tile.hpp"
 #include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA {
@@ -32,10 +31,7 @@ constexpr float kLog2e = 1.44269504f;
 constexpr float kNothingSeen = -1e30f;
 constexpr int64_t kNoLimit = int64_t{1} << 30;
 
-struct Span {
-  int64_t begin, end;
-  int64_t size() const { return end - begin; }
-};
+using namespace attending;
 
 struct Sequence {
   int64_t first_query, queries, first_key, keys;
@@ -46,24 +42,11 @@ struct Sequence {
 template <class T>
 struct Head {
   const T* q;
-  const T* k;
-  const T* v;
+  Source<T> keys;
   T* out;
   const uint8_t* key_mask;
   const float* bias;
   float slope;
-};
-
-// Rows as the product reads them, `step` bytes apart.
-struct Rows {
-  const char* data;
-  int64_t step;
-};
-
-// Keys from `first` on, and their values: a row for each key, or for each pair of keys.
-struct Keys {
-  Rows k, v;
-  int64_t first;
 };
 
 struct Workspace {
@@ -77,10 +60,12 @@ struct Workspace {
 // What is the same for the whole call.
 struct Plan {
   const AttentionArgs& args;
+  int64_t key_step;  // runs of keys start at multiples of this
   int64_t left, right;
 
-  explicit Plan(const AttentionArgs& a)
+  Plan(const AttentionArgs& a, int64_t step)
       : args(a),
+        key_step(step),
         left(a.window_left < 0 ? kNoLimit : a.window_left),
         right(a.causal ? 0 : a.window_right < 0 ? kNoLimit : a.window_right) {}
 
@@ -90,31 +75,16 @@ struct Plan {
     return {q[0], int64_t{q[1]} - q[0], k[0], int64_t{k[1]} - k[0]};
   }
 
-  // Keys that any of these queries sees. It starts at an even key: values come in pairs.
+  // Keys that any of these queries sees, and perhaps a few before them.
   Span visible(const Sequence& seq, Span queries) const {
     const int64_t end = seq.shift() + queries.end + right;
-    const int64_t begin = at_least(seq.shift() + queries.begin - left, 0) & ~int64_t{1};
+    const int64_t begin = at_least(seq.shift() + queries.begin - left, 0) / key_step * key_step;
     const int64_t limit = at_most(at_least(end, 0), seq.keys);
     return {at_most(begin, limit), limit};
   }
 };
 
 // --- scores -------------------------------------------------------------------------------------
-
-template <class Dot, int C>
-void score(const Keys& keys, Span block, const float* queries, int64_t steps, float scale,
-           float* scores) {
-  in_tiles<kTileRows>(block.begin, block.end, [&]<int R>(int64_t key) {
-    Vec sums[R][C];
-    clear(sums);
-    multiply<Dot>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kWordBytes, queries,
-                  steps, sums);
-    float* out = scores + (key - block.begin) * C * kLanes;
-    for (int r = 0; r < R; ++r) {
-      for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c] * set1(scale));
-    }
-  });
-}
 
 // The passes below change scores [keys][C · kLanes] in place; logits are in units of log 2.
 
@@ -207,7 +177,7 @@ void adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span que
   if (head.key_mask) hide_masked<C>(scores, block.size(), head.key_mask + block.begin);
 }
 
-// --- softmax and values -------------------------------------------------------------------------
+// --- softmax and output -------------------------------------------------------------------------
 
 // The running maximum, the sum of weights relative to it, and what earlier blocks must be multiplied
 // by since the last change of the maximum.
@@ -264,26 +234,6 @@ void weigh(float* scores, int64_t keys, Running<C>& running) {
   }
 }
 
-template <class Dot, int C>
-void add_values(const Keys& keys, Span block, const float* weights, int64_t head_dim,
-                const Running<C>& running, float* output) {
-  const char* values = keys.v.data + (block.begin - keys.first) / Dot::kDepth * keys.v.step;
-  const int64_t steps = (block.size() + Dot::kDepth - 1) / Dot::kDepth;
-  for (int64_t d = 0; d < head_dim; d += kTileRows) {
-    float* out = output + d * C * kLanes;
-    Vec sums[kTileRows][C];
-    for (int r = 0; r < kTileRows; ++r) {
-      for (int c = 0; c < C; ++c) {
-        sums[r][c] = load(out + (r * C + c) * kLanes) * running.correction[c];
-      }
-    }
-    multiply<Dot>(values + d * kWordBytes, kWordBytes, keys.v.step, weights, steps, sums);
-    for (int r = 0; r < kTileRows; ++r) {
-      for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c]);
-    }
-  }
-}
-
 template <int C, class T>
 void write(const float* output, int64_t head_dim, const Running<C>& running, T* out, int64_t stride,
            int64_t rows) {
@@ -306,13 +256,13 @@ void write(const float* output, int64_t head_dim, const Running<C>& running, T* 
 
 // --- tiles, groups, threads ---------------------------------------------------------------------
 
-template <class T, class Dot, int C>
+template <class T, class Products, int C>
 void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, const Keys& keys,
                  Span queries, const Workspace& work) {
+  using Dot = typename Products::Dot;
   const AttentionArgs& args = plan.args;
-  const int64_t steps = args.head_dim / Dot::kDepth;
-  pack_columns<Dot, C>(head.q + queries.begin * args.q_stride, args.q_stride, queries.size(), steps,
-                       work.queries);
+  pack_columns<Dot, C>(head.q + queries.begin * args.q_stride, args.q_stride, queries.size(),
+                       args.head_dim / Dot::kDepth, work.queries);
   std::memset(work.output, 0, args.head_dim * C * kLanes * sizeof(float));
   Running<C> running;
   for (int c = 0; c < C; ++c) {
@@ -323,71 +273,16 @@ void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, con
   for (int64_t start = visible.begin / kBlockKeys * kBlockKeys; start < visible.end;
        start += kBlockKeys) {
     const Span block = {at_least(start, visible.begin), at_most(start + kBlockKeys, visible.end)};
-    score<Dot, C>(keys, block, work.queries, steps, args.scale * kLog2e, work.scores);
+    Products::template score<C>(keys, block, work.queries, args.head_dim, args.scale * kLog2e,
+                                work.scores);
     adjust<C>(plan, head, seq, queries, block, work.scores);
     raise_maximum(work.scores, block.size(), running);
     weigh<Dot>(work.scores, block.size(), running);
-    add_values<Dot>(keys, block, work.scores, args.head_dim, running, work.output);
+    Products::template add_values<C>(keys, block, work.scores, args.head_dim, running.correction,
+                                     work.output);
   }
   write(work.output, args.head_dim, running, head.out + queries.begin * args.out_stride,
         args.out_stride, queries.size());
-}
-
-template <class From, class To>
-void copy_row(const From* from, int64_t columns, To* to) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, columns * sizeof(To));
-  } else {
-    for (int64_t d = 0; d < columns; d += kLanes) {
-      store_up_to(to + d, load_up_to(from + d, columns - d), columns - d);
-    }
-  }
-}
-
-// Rows of another type are converted; rows of the right one may be read where they are.
-template <class To, class From>
-Rows as_rows_of(const From* x, int64_t stride, int64_t rows, int64_t columns, bool in_place,
-                char* buffer) {
-  if constexpr (std::is_same_v<From, To>) {
-    if (in_place) return {reinterpret_cast<const char*>(x), stride * int64_t{sizeof(From)}};
-  }
-  To* to = reinterpret_cast<To*>(buffer);
-  for (int64_t i = 0; i < rows; ++i) copy_row(x + i * stride, columns, to + i * columns);
-  return {buffer, columns * int64_t{sizeof(To)}};
-}
-
-// Rows 2i and 2i + 1 element by element, a word each; a last row without a partner has zeros for one.
-template <class Dot>
-Rows interleaved(const bf16* from, int64_t stride, int64_t rows, int64_t columns, char* buffer) {
-  constexpr bf16 kZeros[kLanes] = {};
-  float* to = reinterpret_cast<float*>(buffer);
-  for (int64_t i = 0; i < rows; i += 2, to += columns) {
-    const bf16* row = from + i * stride;
-    const bool both = i + 1 < rows;
-    for (int64_t d = 0; d < columns; d += kLanes) {
-      const bf16* next = both ? row + stride + d : kZeros;
-      store_up_to(to + d, Dot::interleave(row + d, next, columns - d), columns - d);
-    }
-  }
-  return {buffer, columns * kWordBytes};
-}
-
-// Makes the keys of a span readable for the product: in place where only one tile will read them.
-template <class T, class Dot>
-Keys gather(const AttentionArgs& args, const Head<T>& head, Span span, bool once,
-            const Workspace& work) {
-  using Element = typename Dot::Element;
-  const T* key = head.k + span.begin * args.k_stride;
-  const T* value = head.v + span.begin * args.v_stride;
-  const Rows k = as_rows_of<Element>(key, args.k_stride, span.size(), args.head_dim, once, work.keys);
-  if constexpr (Dot::kDepth == 2) {
-    const Rows v = interleaved<Dot>(value, args.v_stride, span.size(), args.head_dim, work.values);
-    return {k, v, span.begin};
-  } else {
-    const Rows v =
-        as_rows_of<Element>(value, args.v_stride, span.size(), args.head_dim, once, work.values);
-    return {k, v, span.begin};
-  }
 }
 
 template <class T>
@@ -395,8 +290,9 @@ Head<T> head_of(const AttentionArgs& args, const Sequence& seq, int64_t h) {
   const int64_t column = h * args.head_dim;
   const int64_t key_column = h / (args.heads / args.kv_heads) * args.head_dim;
   return {static_cast<const T*>(args.q) + seq.first_query * args.q_stride + column,
-          static_cast<const T*>(args.k) + seq.first_key * args.k_stride + key_column,
-          static_cast<const T*>(args.v) + seq.first_key * args.v_stride + key_column,
+          {static_cast<const T*>(args.k) + seq.first_key * args.k_stride + key_column,
+           static_cast<const T*>(args.v) + seq.first_key * args.v_stride + key_column,
+           args.k_stride, args.v_stride},
           static_cast<T*>(args.out) + seq.first_query * args.out_stride + column,
           args.key_mask ? args.key_mask + seq.first_key : nullptr,
           args.bias ? args.bias + h * args.bias_size * args.bias_size : nullptr,
@@ -421,8 +317,8 @@ void fetch_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries)
   const Head<T> head = head_of<T>(args, seq, h);
   const Span visible = plan.visible(seq, queries);
   fetch(head.q, args.q_stride, queries, args.head_dim);
-  fetch(head.k, args.k_stride, visible, args.head_dim);
-  fetch(head.v, args.v_stride, visible, args.head_dim);
+  fetch(head.keys.k, args.k_stride, visible, args.head_dim);
+  fetch(head.keys.v, args.v_stride, visible, args.head_dim);
 }
 
 template <class T>
@@ -435,18 +331,19 @@ void fetch_next(const Plan& plan, int64_t s, const Sequence& seq, int64_t h, Spa
   }
 }
 
-template <class T, class Dot>
+template <class T, class Products>
 void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries,
                   const Workspace& work) {
   const Head<T> head = head_of<T>(plan.args, seq, h);
   const bool once = queries.size() <= kWidest * kLanes;
-  const Keys keys = gather<T, Dot>(plan.args, head, plan.visible(seq, queries), once, work);
+  const Keys keys = Products::gather(head.keys, plan.visible(seq, queries), plan.args.head_dim, once,
+                                     work.keys, work.values);
   for (int64_t q = queries.begin; q < queries.end; q += kWidest * kLanes) {
     const Span tile = {q, at_most(q + kWidest * kLanes, queries.end)};
     if (tile.size() > kLanes) {
-      attend_tile<T, Dot, 2>(plan, head, seq, keys, tile, work);
+      attend_tile<T, Products, 2>(plan, head, seq, keys, tile, work);
     } else {
-      attend_tile<T, Dot, 1>(plan, head, seq, keys, tile, work);
+      attend_tile<T, Products, 1>(plan, head, seq, keys, tile, work);
     }
   }
 }
@@ -486,8 +383,10 @@ Costs count_costs(const Plan& plan) {
   return costs;
 }
 
+template <class Products>
 Workspace workspace(const AttentionArgs& args, int64_t most_keys) {
-  const int64_t width = kWidest * kLanes, gathered = (most_keys + 1) * args.head_dim * kWordBytes;
+  const int64_t width = kWidest * kLanes;
+  const int64_t gathered = Products::gathered_bytes(most_keys, args.head_dim);
   Scratch& scratch = worker_scratch();
   scratch.reset((2 * args.head_dim + kBlockKeys) * width * sizeof(float) + 2 * gathered +
                 5 * kCacheLine);
@@ -501,9 +400,10 @@ Workspace workspace(const AttentionArgs& args, int64_t most_keys) {
 }
 
 // Runs the groups whose running cost starts within [from, to).
-template <class T, class Dot>
+template <class T, class Products>
 void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
-  const Workspace work = workspace(plan.args, costs.most_keys);
+  const Workspace work = workspace<Products>(plan.args, costs.most_keys);
+  const typename Products::Session session;
   int64_t s = 0;
   for (int64_t high = plan.args.sequences; s < high;) {  // the first sequence that ends after `from`
     const int64_t middle = (s + high) / 2;
@@ -520,7 +420,7 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
       for_groups(seq, [&](Span queries) {
         if (reached >= from && reached < to) {
           fetch_next<T>(plan, s, seq, h, queries);
-          attend_group<T, Dot>(plan, seq, h, queries, work);
+          attend_group<T, Products>(plan, seq, h, queries, work);
         }
         reached += cost(plan, seq, queries);
       });
@@ -528,29 +428,29 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
   }
 }
 
-template <class T, class Dot>
-void attend(const Plan& plan) {
+template <class T, class Products>
+void attend(const AttentionArgs& args) {
   constexpr int64_t kShares = 8;        // a thread: uneven progress is evened out
   constexpr int64_t kSmallest = 32768;  // cost × head_dim of a share that is worth its dispatch
-  if (plan.args.sequences == 0) return;
+  if (args.sequences == 0) return;
+  const Plan plan(args, Products::kKeyStep);
   const Costs costs = count_costs(plan);
-  const int64_t total = costs.ends[plan.args.sequences - 1];
+  const int64_t total = costs.ends[args.sequences - 1];
   const int64_t wanted = num_threads() > 1 ? num_threads() * kShares : 1;
-  const int64_t shares = at_most(wanted, total * plan.args.head_dim / kSmallest + 1);
+  const int64_t shares = at_most(wanted, total * args.head_dim / kSmallest + 1);
   parallel_for(shares, [&](int64_t i, int) {
-    run_share<T, Dot>(plan, costs, total * i / shares, total * (i + 1) / shares);
+    run_share<T, Products>(plan, costs, total * i / shares, total * (i + 1) / shares);
   });
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& args) {
-  const Plan plan(args);
-  if (args.dtype == DType::f32) {
-    attend<float, F32Dot>(plan);
-  } else {
-    attend<bf16, NativeBf16Dot>(plan);
-  }
+  if (args.dtype == DType::f32) return attend<float, VectorProducts<F32Dot>>(args);
+#if CENOTE_LEVEL >= CENOTE_LEVEL_AMX && defined(__AVX512BF16__)
+  if (args.head_dim % TileProducts::kKeyStep == 0) return attend<bf16, TileProducts>(args);
+#endif
+  attend<bf16, VectorProducts<NativeBf16Dot>>(args);
 }
 
 }  // namespace cenote::CENOTE_ISA

@@ -112,12 +112,10 @@ const LinearKernels* linear_of(const char* name) {
 // Levels that differ only in their products share the kernels of the next lower one.
 const VarlenKernels* varlen_of(const Level& wanted) {
   for (const Level& level : kLevels) {
-    if (level.rank > wanted.rank) continue;
-#define L(name_)                                                                                \
-  if (std::strcmp(level.name, #name_) == 0 &&                                                   \
-      (level.automatic || std::strcmp(level.name, wanted.name) == 0)) {                         \
-    return &name_::varlen_kernels;                                                              \
-  }
+    const bool same = std::strcmp(level.name, wanted.name) == 0;
+    if (!same && (level.rank >= wanted.rank || !level.automatic)) continue;
+#define L(name_) \
+  if (std::strcmp(level.name, #name_) == 0) return &name_::varlen_kernels;
     CENOTE_VARLEN_LEVELS
 #undef L
   }
