@@ -7,9 +7,7 @@ knows no HTTP and no model code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
-from dataclasses import fields
-from difflib import get_close_matches
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 from cenote.config.engine import DEFAULT_MODEL, EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
@@ -24,9 +22,10 @@ from cenote.processors.inputs import (
     EmbedInput,
     PoolingInput,
     Prompt,
-    PromptOptions,
     ScoreInput,
+    SparseOptions,
 )
+from cenote.processors.keywords import as_prompts, as_texts, engine_config, prompt_options
 from cenote.processors.prepared import Prepared
 from cenote.processors.registry import Processors
 from cenote.processors.score.rerank import check_top_n, ranking
@@ -53,7 +52,7 @@ class LLM:
     """
 
     def __init__(self, model: str = DEFAULT_MODEL, **fields: Any) -> None:
-        config = _engine_config(model, fields)
+        config = engine_config(model, fields)
         found = resolve(config.model, config.revision)
         model_config = load_model_config(
             found.folder, name=found.name, revision=found.revision, engine=config
@@ -103,7 +102,7 @@ class LLM:
 
     @property
     def score_kind(self) -> str | None:
-        """How the model scores: bi_encoder, cross_encoder, late_interaction, or None."""
+        """How the model scores: bi_encoder, cross_encoder, late_interaction, sparse, or None."""
         return self._processors.score_kind
 
     def embed(
@@ -115,23 +114,23 @@ class LLM:
         **options: Any,
     ) -> list[Embedding]:
         """One vector for each text; `dimensions` cuts it where the model allows that."""
-        chosen = _options(options)
+        chosen = prompt_options(options)
 
         def prepare(chunk: list[Prompt]) -> Prepared[list[Embedding]]:
             return self._processors.embed(
                 EmbedInput(prompts=chunk, dimensions=dimensions, options=chosen)
             )
 
-        return self._run("embed", _prompts(texts), prepare, progress)
+        return self._run("embed", as_prompts(texts), prepare, progress)
 
     def classify(
         self, texts: Prompt | Iterable[Prompt], *, progress: bool = True, **options: Any
     ) -> list[Classification]:
         """Class scores for each text; `use_activation=False` gives logits."""
-        chosen = _options(options)
+        chosen = prompt_options(options)
         return self._run(
             "classify",
-            _prompts(texts),
+            as_prompts(texts),
             lambda chunk: self._processors.classify(ClassifyInput(prompts=chunk, options=chosen)),
             progress,
         )
@@ -140,20 +139,36 @@ class LLM:
         self,
         texts: Prompt | Iterable[Prompt],
         *,
-        task: Task | None = None,
+        task: Task | Sequence[Task] | None = None,
         dimensions: int | None = None,
+        sparse_top_k: int | None = None,
+        sparse_threshold: float | None = None,
+        return_tokens: bool = False,
         progress: bool = True,
         **options: Any,
     ) -> list[Any]:
-        """Any task by name (None: the model's default): a list of that task's result type."""
-        chosen = _options(options)
+        """Any task by name (None: the model's default): a list of that task's result type.
+
+        Several tasks share one forward pass and give `TaskResults`. The sparse options keep the
+        heaviest entries of a sparse vector and add their token strings.
+        """
+        chosen = prompt_options(options)
+        sparse = SparseOptions(
+            top_k=sparse_top_k, threshold=sparse_threshold, return_tokens=return_tokens
+        )
 
         def prepare(chunk: list[Prompt]) -> Prepared[list[Any]]:
             return self._processors.pooling(
-                PoolingInput(prompts=chunk, task=task, dimensions=dimensions, options=chosen)
+                PoolingInput(
+                    prompts=chunk,
+                    task=task,
+                    dimensions=dimensions,
+                    sparse=sparse,
+                    options=chosen,
+                )
             )
 
-        return self._run("encode", _prompts(texts), prepare, progress)
+        return self._run("encode", as_prompts(texts), prepare, progress)
 
     def score(
         self,
@@ -168,8 +183,8 @@ class LLM:
         **options: Any,
     ) -> list[Score]:
         """Scores of pairs: one query with one or many documents, or as many of each."""
-        chosen = _options(options)
-        left, right = _texts(queries), _texts(documents)
+        chosen = prompt_options(options)
+        left, right = as_texts(queries), as_texts(documents)
         pair_up(left, right)
 
         def prepare(chunk: list[int]) -> Prepared[list[Score]]:
@@ -206,7 +221,7 @@ class LLM:
             raise InvalidRequest(
                 f"query must be a string, not {type(query).__name__}.", param="query"
             )
-        texts = _texts(documents)
+        texts = as_texts(documents)
         scores = self.score(
             query,
             texts,
@@ -257,41 +272,3 @@ class LLM:
         config = self.config
         by_tokens = config.max_waiting_tokens // (2 * self._client.ready.max_model_len)
         return max(1, min(CHUNK_PROMPTS, config.max_waiting_requests // 2, by_tokens))
-
-
-def _engine_config(model: str, settings: dict[str, Any]) -> EngineConfig:
-    _refuse_unknown(settings, EngineConfig.names(), "setting")
-    return EngineConfig(model=model, **settings)
-
-
-def _options(options: dict[str, Any]) -> PromptOptions:
-    _refuse_unknown(options, [item.name for item in fields(PromptOptions)], "option")
-    return PromptOptions(**options)
-
-
-def _refuse_unknown(given: Iterable[str], known: Iterable[str], word: str) -> None:
-    allowed = sorted(known)
-    for name in given:
-        if name not in allowed:
-            near = get_close_matches(name, allowed, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise InvalidRequest(
-                f"Unknown {word} {name!r}.{hint} Known: {', '.join(allowed)}.", param=name
-            )
-
-
-def _prompts(texts: Prompt | Iterable[Prompt]) -> Iterable[Prompt]:
-    """One text, or one list of token ids, is a list of one prompt."""
-    if isinstance(texts, str):
-        return [texts]
-    if isinstance(texts, Sequence) and texts and isinstance(texts[0], int):
-        return [cast("Sequence[int]", texts)]
-    if not isinstance(texts, Iterable):
-        raise InvalidRequest(
-            f"texts must be a text or a list of texts, not {type(texts).__name__}.", param="input"
-        )
-    return cast("Iterable[Prompt]", texts)
-
-
-def _texts(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)

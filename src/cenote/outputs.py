@@ -10,15 +10,22 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cenote.params import Task
+
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """A text's vector `[dim]` float32; `truncated` says whether tokens were cut from the prompt."""
+    """A text's vector `[dim]` float32; `truncated` says whether tokens were cut from the prompt.
+
+    `sparse` is its sparse vector, where that was asked for; a model without dense vectors then has
+    an empty `embedding`.
+    """
 
     embedding: NDArray[np.float32]
     prompt_tokens: int
     truncated: bool = False
     num_cached_tokens: int = 0
+    sparse: SparseEmbedding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,16 @@ class TokenEmbeddings:
 
 @dataclass(frozen=True, slots=True)
 class SparseEmbedding:
-    """A text's sparse vector: vocabulary ids and weights, heaviest first, no zeros."""
+    """A text's sparse vector: vocabulary ids and weights, heaviest first, no zeros.
+
+    `tokens` are the vocabulary's own strings of the ids, where they were asked for.
+    """
 
     token_ids: NDArray[np.int32]
     weights: NDArray[np.float32]
     prompt_tokens: int
     truncated: bool = False
+    tokens: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,15 @@ class TokenClassification:
     labels: tuple[str, ...]
     token_ids: list[int]
     offsets: list[tuple[int, int]]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResults:
+    """A text's results of several tasks, made in one forward pass, by task."""
+
+    results: dict[Task, Embedding | Classification | TokenEmbeddings | SparseEmbedding]
     prompt_tokens: int
     truncated: bool = False
 

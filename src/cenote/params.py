@@ -45,8 +45,10 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     class). `input_type` is the prompt's side in an asymmetric model (a ColBERT document drops the
     rows of its skip list). `skip_tokens` leading tokens take no part in pooling (an instruction,
     where the model says `include_prompt: false`). Tokens from `attended_tokens` on are not attended
-    to by others but still give rows (ColBERT's expansion tokens). `extra_kwargs` is a free map that
-    travels to the model runner, e.g. `compressed_token_type_ids`: merged with, never replaced.
+    to by others but still give rows (ColBERT's expansion tokens). `also` names further tasks on the
+    same forward pass. A sparse vector keeps its `sparse_top_k` heaviest entries of those that weigh
+    at least `sparse_threshold`. `extra_kwargs` is a free map that travels to the model runner, e.g.
+    `compressed_token_type_ids`: merged with, never replaced.
     """
 
     task: Task | None = None
@@ -56,6 +58,9 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     input_type: InputType | None = None
     skip_tokens: int = 0
     attended_tokens: int | None = None
+    also: tuple[Task, ...] = ()
+    sparse_top_k: int | None = None
+    sparse_threshold: float | None = None
     extra_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def with_extra(self, **extra: Any) -> PoolingParams:

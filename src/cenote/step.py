@@ -60,9 +60,11 @@ class PooledResult:
     """One finished prompt's result on the host: float32 data, or the error it failed with.
 
     `indices`: int32 positions of kept rows (token tasks) or vocabulary ids (sparse vectors).
+    `more` holds the results of `PoolingParams.also`, in that order.
     """
 
     request_id: str
     data: NDArray[Any] | None = None
     indices: NDArray[np.int32] | None = None
     error: CenoteError | None = None
+    more: list[PooledResult] = field(default_factory=list)

@@ -17,7 +17,7 @@ from cenote.config.activations import from_class_path
 from cenote.config.colbert import load_colbert_config
 from cenote.config.engine import EngineConfig
 from cenote.config.files import read_object
-from cenote.config.pooling import PoolerConfig, PoolingMode, Similarity
+from cenote.config.pooling import PoolerConfig, PoolingMode, Similarity, SparseConfig
 from cenote.config.sentence_transformers import (
     MODES,
     Module,
@@ -39,6 +39,7 @@ _MODULES = (
     "Normalize",
     "Dropout",
     "SpladePooling",
+    "SparseStaticEmbedding",
     "MultiVectorMask",
 )
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -65,7 +66,7 @@ def load_pooler_config(folder: Path, hf: Raw, engine: EngineConfig) -> PoolerCon
         config,
         prompts=_prompts(settings, hf),
         default_prompt_name=_default_prompt_name(settings),
-        similarity=_similarity(settings),
+        similarity=_similarity(settings, "cosine" if config.sparse is None else "dot"),
         activation=_activation(settings, hf),
         matryoshka=_matryoshka(settings, hf),
         is_matryoshka=bool(_matryoshka(settings, hf) or hf.get("is_matryoshka")),
@@ -104,7 +105,8 @@ def _from_modules(modules: Sequence[Module]) -> PoolerConfig:
                 include_prompt=bool(module.config.get("include_prompt", True)),
             )
         elif module.kind == "SpladePooling":
-            config = replace(config, sparse=sparse_config(module))
+            static = next((m for m in modules if m.kind == "SparseStaticEmbedding"), None)
+            config = replace(config, sparse=sparse_config(module, static))
         elif module.kind in ("Transformer", "MLMTransformer"):
             config = replace(
                 config,
@@ -124,7 +126,8 @@ def _max_seq_length(module: Module) -> int | None:
 def _default(hf: Raw) -> PoolerConfig:
     names = hf.get("architectures") or [""]
     causal = architectures.is_causal(hf, str(names[0]))
-    return PoolerConfig(modes=("last",) if causal else ("mean",), normalize=True)
+    sparse = SparseConfig() if str(names[0]).endswith("ForMaskedLM") else None
+    return PoolerConfig(modes=("last",) if causal else ("mean",), normalize=True, sparse=sparse)
 
 
 def _positions(hf: Raw) -> int:
@@ -152,9 +155,9 @@ def _default_prompt_name(settings: Raw) -> str | None:
     return name
 
 
-def _similarity(settings: Raw) -> Similarity:
+def _similarity(settings: Raw, default: Similarity) -> Similarity:
     """How two vectors compare; MaxSim's inner product of normalised rows is the cosine."""
-    name = settings.get("similarity_fn_name") or "cosine"
+    name = settings.get("similarity_fn_name") or default
     if str(name).lower() in ("maxsim", "meanmaxsim"):
         return "cosine"
     if name not in _SIMILARITIES:

@@ -53,11 +53,15 @@ class ColbertConfig:
 class SparseConfig:
     """SPLADE: how rows of vocabulary logits become one sparse vector.
 
-    `activation`: relu is log(1 + relu(x)); log1p_relu takes the logarithm twice.
+    `activation`: relu is log(1 + relu(x)); log1p_relu takes the logarithm twice. `query_weights` is
+    the folder (relative) of an inference-free query side: one weight for each vocabulary entry,
+    looked up for the tokens of the text. `default_side` is what a text is where nobody says.
     """
 
     strategy: Literal["max", "sum"] = "max"
     activation: Literal["relu", "log1p_relu"] = "relu"
+    query_weights: str | None = None
+    default_side: Literal["query", "document"] = "document"
 
 
 @dataclass(frozen=True, slots=True)

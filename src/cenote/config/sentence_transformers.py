@@ -48,6 +48,8 @@ _SETTINGS_FILES = (
     "sentence_xlnet_config.json",
 )
 
+_ROUTER = "router_config.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -65,7 +67,40 @@ def read_modules(folder: Path) -> list[Module]:
         return []
     if not isinstance(entries, list):
         raise ModelLoadError(f"{folder / 'modules.json'} must hold a list of modules.")
-    return [_module(folder, entry) for entry in entries]
+    modules: list[Module] = []
+    for entry in entries:
+        module = _module(folder, entry)
+        modules += _routed(folder, module) if module.kind == "Router" else [module]
+    return modules
+
+
+def _routed(folder: Path, router: Module) -> list[Module]:
+    """The document's modules of a Router, after its query's SparseStaticEmbedding.
+
+    That is the one use of a Router which is supported: an inference-free query side.
+    """
+    structure = router.config.get("structure") or {}
+    types = router.config.get("types") or {}
+    try:
+        routes = {
+            str(name): [
+                _module(folder, {"type": types[key], "path": str(Path(router.folder) / key)})
+                for key in keys
+            ]
+            for name, keys in structure.items()
+        }
+    except (AttributeError, KeyError, TypeError):
+        raise ModelLoadError(f"{folder / router.folder}: the Router's config is broken.") from None
+    kinds = {name: [module.kind for module in modules] for name, modules in routes.items()}
+    if set(routes) != {"query", "document"} or kinds["query"] != ["SparseStaticEmbedding"]:
+        raise ModelLoadError(
+            f"modules.json: a Router with the routes {kinds} is not supported. Supported: a query "
+            "that is one SparseStaticEmbedding, beside a document's modules."
+        )
+    default = (router.config.get("parameters") or {}).get("default_route") or "document"
+    (query,) = routes["query"]
+    own = {**query.config, "default_route": default}
+    return [Module(query.kind, query.folder, own), *routes["document"]]
 
 
 def _module(folder: Path, entry: Any) -> Module:
@@ -85,6 +120,8 @@ def _module(folder: Path, entry: Any) -> Module:
     if kind in _TRANSFORMERS:
         name = next((n for n in _SETTINGS_FILES if (folder / inner / n).is_file()), name)
         config = {} if name == "config.json" else read_object(folder / inner / name)
+    elif kind == "Router" and (folder / inner / _ROUTER).is_file():
+        config = read_object(folder / inner / _ROUTER)
     else:
         config = read_object(folder / inner / name)
     return Module(kind, inner, config)
@@ -92,10 +129,10 @@ def _module(folder: Path, entry: Any) -> Module:
 
 def transformer_folder(folder: Path) -> Path:
     """Where config.json, weights and tokenizer lie: `folder`, or below it in early models."""
-    if (folder / "config.json").is_file() or not (folder / "modules.json").is_file():
+    if not (folder / "modules.json").is_file():
         return folder
-    inner = [module.folder for module in read_modules(folder) if module.kind in _TRANSFORMERS]
-    return folder / inner[0] if inner else folder
+    inner = [folder / one.folder for one in read_modules(folder) if one.kind in _TRANSFORMERS]
+    return inner[0] if inner and (inner[0] / "config.json").is_file() else folder
 
 
 def pooling_modes(config: dict[str, Any]) -> tuple[PoolingMode, ...]:
@@ -144,8 +181,8 @@ def dense_config(module: Module) -> DenseConfig:
     )
 
 
-def sparse_config(module: Module) -> SparseConfig:
-    """A SpladePooling module."""
+def sparse_config(module: Module, query: Module | None) -> SparseConfig:
+    """A SpladePooling module, and the SparseStaticEmbedding of its query side if there is one."""
     strategy = module.config.get("pooling_strategy", "max")
     activation = module.config.get("activation_function", "relu")
     if strategy not in ("max", "sum") or activation not in ("relu", "log1p_relu"):
@@ -153,4 +190,19 @@ def sparse_config(module: Module) -> SparseConfig:
             f"{module.folder}/config.json: pooling_strategy {strategy!r} with activation_function "
             f"{activation!r} is not understood."
         )
-    return SparseConfig(cast(Any, strategy), cast(Any, activation))
+    if query is None:
+        return SparseConfig(cast(Any, strategy), cast(Any, activation))
+    if query.config.get("path"):
+        raise ModelLoadError(
+            f"{query.folder}/config.json: weights in {query.config['path']!r} are not supported; "
+            "load the model with sentence-transformers once and save it again."
+        )
+    side = query.config["default_route"]
+    if side not in ("query", "document"):
+        raise ModelLoadError(f"The Router's default_route {side!r} is none of its routes.")
+    return SparseConfig(
+        cast(Any, strategy),
+        cast(Any, activation),
+        query_weights=query.folder,
+        default_side=cast(Any, side),
+    )

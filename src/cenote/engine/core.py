@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
-
 import numpy as np
 
 from cenote.config.engine import EngineConfig

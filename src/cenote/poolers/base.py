@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -34,3 +34,11 @@ class Pooler(Protocol):
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Pools hidden states `[T, hidden]` float32 of the whole batch in a few calls."""
+
+
+@runtime_checkable
+class LookupPooler(Protocol):
+    """A pooler that answers some prompts from their token ids alone, without the model."""
+
+    def lookup(self, token_ids: Sequence[int], params: PoolingParams) -> Pooled | None:
+        """The result, or None where the model has to run."""

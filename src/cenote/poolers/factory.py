@@ -14,7 +14,7 @@ from cenote.poolers.base import Pooler
 from cenote.poolers.heads import check_chain, class_activation, load_dense
 from cenote.poolers.methods import ClassifyPooler, EmbedPooler
 from cenote.poolers.skiplist import skip_ids
-from cenote.poolers.sparse import SparsePooler
+from cenote.poolers.sparse import SparsePooler, load_query_weights
 from cenote.poolers.token import TokenClassifyPooler, TokenEmbedPooler
 
 
@@ -32,9 +32,17 @@ def build_poolers(
         case "token_classify":
             return {"token_classify": TokenClassifyPooler(model, class_activation(config))}
         case "vocab":
-            return {"sparse_embed": SparsePooler(model, config.pooler.sparse)}
+            return {"sparse_embed": _sparse(config, model, device)}
         case None:
             return _vectors(config, model, device)
+
+
+def _sparse(config: ModelConfig, model: PoolingModel, device: torch.device) -> SparsePooler:
+    own = config.pooler.sparse
+    if own is None or own.query_weights is None:
+        return SparsePooler(model, own)
+    folder = config.path / own.query_weights
+    return SparsePooler(model, own, load_query_weights(folder, config.vocab_size, device))
 
 
 def _vectors(config: ModelConfig, model: PoolingModel, device: torch.device) -> dict[Task, Pooler]:

@@ -1,17 +1,22 @@
 """SPLADE (Formal et al. 2021, arXiv:2107.05720): one weight for each vocabulary entry of a text.
 
-weight = max over tokens of log(1 + relu(logit)). It knows nothing of token strings or scoring.
+weight = max over tokens of log(1 + relu(logit)). An inference-free query side (Geng et al. 2024,
+arXiv:2411.04403) has a weight for each entry, and a text has those of its tokens, each once. It
+knows nothing of token strings or scoring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from cenote.config.pooling import SparseConfig
+from cenote.errors import ModelLoadError
 from cenote.layers.packed import PackedBatch
+from cenote.loader.checkpoint import open_checkpoint
 from cenote.models.base import PoolingModel
 from cenote.params import PoolingParams
 from cenote.poolers.base import Pooled
@@ -21,11 +26,27 @@ CHUNK_ROWS = 256
 
 
 class SparsePooler:
-    """Reduces vocabulary logits over each sequence, a chunk of the pack at a time."""
+    """Reduces vocabulary logits over each sequence, a chunk of the pack at a time.
 
-    def __init__(self, model: PoolingModel, config: SparseConfig | None) -> None:
+    `query_weights` float32 `[vocab]`: queries are looked up in it and the model doesn't run.
+    """
+
+    def __init__(
+        self,
+        model: PoolingModel,
+        config: SparseConfig | None,
+        query_weights: Tensor | None = None,
+    ) -> None:
         self.model = model
         self.config = SparseConfig() if config is None else config
+        self.query_weights = query_weights
+
+    def lookup(self, token_ids: Sequence[int], params: PoolingParams) -> Pooled | None:
+        """The weights of a query's distinct tokens; None where the model has to run."""
+        if self.query_weights is None or params.input_type != "query":
+            return None
+        ids = torch.tensor(sorted(set(token_ids)), device=self.query_weights.device)
+        return sparse(self.query_weights[ids], ids, params)
 
     def __call__(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
@@ -48,7 +69,9 @@ class SparsePooler:
                 running = part if running is None else self._merge(running, part)
                 at, used = at + rows, used + rows
                 if used == batch.seq_lens[index]:
-                    results.append(_sparse(self._weights(running, raw)))
+                    weights = self._weights(running, raw)
+                    ids = weights.nonzero().squeeze(1)
+                    results.append(sparse(weights[ids], ids, params[index]))
                     running, used = None, 0
         return results
 
@@ -74,8 +97,26 @@ class SparsePooler:
         return torch.log1p(once) if self.config.activation == "log1p_relu" else once
 
 
-def _sparse(weights: Tensor) -> Pooled:
-    """The non-zero entries, heaviest first; equal weights in the order of their ids."""
-    ids = weights.nonzero().squeeze(1)
-    values, order = weights[ids].sort(descending=True, stable=True)
-    return Pooled(values, ids[order].int())
+def sparse(weights: Tensor, ids: Tensor, params: PoolingParams) -> Pooled:
+    """A sparse vector of float32 `weights` `[n]` under ascending `ids` `[n]`, without zeros.
+
+    Heaviest first, equal weights by id; cut to what the request wants of them.
+    """
+    kept = weights != 0
+    if params.sparse_threshold is not None:
+        kept &= weights >= params.sparse_threshold
+    values, order = weights[kept].sort(descending=True, stable=True)
+    ids = ids[kept][order]
+    if params.sparse_top_k is not None:
+        values, ids = values[: params.sparse_top_k], ids[: params.sparse_top_k]
+    return Pooled(values, ids.int())
+
+
+def load_query_weights(folder: Path, vocab_size: int, device: torch.device) -> Tensor:
+    """The table of an inference-free query side, float32 `[vocab]`. Raises ModelLoadError."""
+    with open_checkpoint(folder) as checkpoint:
+        if checkpoint.shapes != {"weight": (vocab_size,)}:
+            raise ModelLoadError(
+                f"{folder} must hold one tensor, weight [{vocab_size}]; it has {checkpoint.shapes}."
+            )
+        return checkpoint.read("weight").float().clone().to(device)

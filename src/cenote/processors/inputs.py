@@ -41,11 +41,27 @@ class PromptOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SparseOptions:
+    """How much of a sparse vector is wanted: its `top_k` heaviest entries of at least `threshold`.
+
+    `return_tokens` adds the entries' strings.
+    """
+
+    top_k: int | None = None
+    threshold: float | None = None
+    return_tokens: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EmbedInput:
-    """One vector for each prompt; `dimensions` cuts it (matryoshka), then normalises again."""
+    """One vector for each prompt; `dimensions` cuts it (matryoshka), then normalises again.
+
+    `sparse` asks for the sparse vector as well, from the same forward pass.
+    """
 
     prompts: Sequence[Prompt]
     dimensions: int | None = None
+    sparse: SparseOptions | None = None
     options: PromptOptions = PromptOptions()
 
 
@@ -59,11 +75,12 @@ class ClassifyInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolingInput:
-    """Any task by name; None is the model's default task."""
+    """Any task by name; None is the model's default task, several are run in one forward pass."""
 
     prompts: Sequence[Prompt]
-    task: Task | None = None
+    task: Task | Sequence[Task] | None = None
     dimensions: int | None = None
+    sparse: SparseOptions = SparseOptions()
     options: PromptOptions = PromptOptions()
 
 
@@ -103,4 +120,5 @@ __all__ = [
     "PromptOptions",
     "RerankInput",
     "ScoreInput",
+    "SparseOptions",
 ]

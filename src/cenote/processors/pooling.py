@@ -6,19 +6,26 @@ It knows nothing of HTTP or of scoring.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from cenote.engine.messages import EngineOutput
-from cenote.outputs import SparseEmbedding, TokenClassification, TokenEmbeddings
-from cenote.params import InputType, Task
+from cenote.errors import InvalidRequest
+from cenote.outputs import (
+    Classification,
+    Embedding,
+    SparseEmbedding,
+    TaskResults,
+    TokenClassification,
+    TokenEmbeddings,
+)
+from cenote.params import InputType, PoolingParams, Task
 from cenote.processors import results
-from cenote.processors.classify import classify
 from cenote.processors.colbert import ColbertEncoder
-from cenote.processors.embed import embed
-from cenote.processors.inputs import ClassifyInput, EmbedInput, PoolingInput, PromptOptions
+from cenote.processors.inputs import PoolingInput, PromptOptions
 from cenote.processors.prepare import (
     Preparer,
     TokenPrompt,
@@ -28,43 +35,81 @@ from cenote.processors.prepare import (
 )
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import prefix_for, side_of
+from cenote.processors.sparse import sparse_prompts, sparse_side
+from cenote.processors.validation import check_type
 
-TokenResult = TokenEmbeddings | TokenClassification | SparseEmbedding
+Result = (
+    Embedding
+    | Classification
+    | TokenEmbeddings
+    | TokenClassification
+    | SparseEmbedding
+    | TaskResults
+)
 
 
 def pooling(
     preparer: Preparer, colbert: ColbertEncoder | None, request: PoolingInput, default: Task
 ) -> Prepared[Any]:
-    """Prepares a request for `request.task`, or for `default` where it names none."""
-    task = request.task or default
+    """Prepares a request for `request.task`, or for `default` where it names none.
+
+    Several tasks run in one forward pass, and each text's results come together.
+    """
+    task, *also = tasks_of(request.task, default)
     options = request.options
-    params = preparer.params(task, options, dimensions=request.dimensions)
-    if task == "embed":
-        return embed(
-            preparer,
-            EmbedInput(prompts=request.prompts, dimensions=request.dimensions, options=options),
-        )
-    if task == "classify":
-        return classify(preparer, ClassifyInput(prompts=request.prompts, options=options))
-    if task == "token_embed" and colbert is not None:
-        side = colbert_side(options)
-        params = msgspec.structs.replace(params, input_type=side)
-        prompts = _colbert_prompts(preparer, colbert, request, side)
-    else:
-        prefix = prefix_for(preparer.config, options)
-        prompts = preparer.tokenize(
-            request.prompts, options, prefix=prefix, offsets=task == "token_classify"
-        )
+    params = preparer.params(
+        task, options, also=also, dimensions=request.dimensions, sparse=request.sparse
+    )
+    _check_return_tokens(request, (task, *also))
+    prompts, params = _prompts(preparer, colbert, request, params)
     requests = preparer.requests(prompts, per_prompt(params, prompts), options)
 
-    def finish(outputs: list[EngineOutput]) -> list[TokenResult]:
-        labels = preparer.config.labels
+    def finish(outputs: list[EngineOutput]) -> list[Result]:
         return [
-            _result(task, labels, prompt, output)
+            _result(preparer, request, (task, *also), prompt, output)
             for prompt, output in zip(prompts, outputs, strict=True)
         ]
 
     return Prepared(requests, finish)
+
+
+def tasks_of(task: Task | Sequence[Task] | None, default: Task) -> list[Task]:
+    """The tasks that a request names, each once. Raises `InvalidRequest` for an empty list."""
+    if task is None:
+        return [default]
+    if isinstance(task, str):
+        return [task]
+    if not task:
+        raise InvalidRequest("task is an empty list; leave it out or name a task.", param="task")
+    return list(dict.fromkeys(task))
+
+
+def _check_return_tokens(request: PoolingInput, tasks: Sequence[Task]) -> None:
+    wants = request.sparse.return_tokens
+    check_type(wants, "return_tokens", bool, "true or false")
+    if wants and "sparse_embed" not in tasks:
+        raise InvalidRequest("return_tokens is for sparse_embed only.", param="return_tokens")
+
+
+def _prompts(
+    preparer: Preparer,
+    colbert: ColbertEncoder | None,
+    request: PoolingInput,
+    params: PoolingParams,
+) -> tuple[list[TokenPrompt], PoolingParams]:
+    """The prompts as the first task wants them, and the parameters with their side."""
+    options = request.options
+    if params.task == "token_embed" and colbert is not None:
+        side = colbert_side(options)
+        prompts = _colbert_prompts(preparer, colbert, request, side)
+        return prompts, msgspec.structs.replace(params, input_type=side)
+    prefix = prefix_for(preparer.config, options)
+    if params.task == "sparse_embed":
+        side = sparse_side(preparer, options)
+        prompts = sparse_prompts(preparer, request.prompts, options, side, prefix=prefix)
+        return prompts, msgspec.structs.replace(params, input_type=side)
+    offsets = params.task == "token_classify"
+    return preparer.tokenize(request.prompts, options, prefix=prefix, offsets=offsets), params
 
 
 def colbert_side(options: PromptOptions) -> InputType:
@@ -88,10 +133,27 @@ def _colbert_prompts(
 
 
 def _result(
-    task: Task, labels: tuple[str, ...], prompt: TokenPrompt, output: EngineOutput
-) -> TokenResult:
-    if task == "token_embed":
-        return results.token_embeddings(prompt, output)
-    if task == "token_classify":
-        return results.token_classification(prompt, output, labels)
-    return results.sparse_embedding(prompt, output)
+    preparer: Preparer,
+    request: PoolingInput,
+    tasks: Sequence[Task],
+    prompt: TokenPrompt,
+    output: EngineOutput,
+) -> Result:
+    tokenizer = preparer.tokenizer if request.sparse.return_tokens else None
+    labels = preparer.config.labels
+    made: dict[Task, Any] = {}
+    for task, one in zip(tasks, (output, *(output.more or ())), strict=True):
+        match task:
+            case "embed":
+                made[task] = results.embedding(prompt, one)
+            case "classify":
+                made[task] = results.classification(prompt, one, labels)
+            case "token_embed":
+                made[task] = results.token_embeddings(prompt, one)
+            case "token_classify":
+                made[task] = results.token_classification(prompt, one, labels)
+            case "sparse_embed":
+                made[task] = results.sparse_embedding(prompt, one, tokenizer)
+    if len(tasks) == 1:
+        return cast("Result", made[tasks[0]])
+    return TaskResults(made, len(prompt.token_ids), prompt.truncated)

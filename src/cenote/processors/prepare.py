@@ -20,7 +20,7 @@ from cenote.errors import InputTooLong, InvalidRequest
 from cenote.params import PoolingParams, Task
 from cenote.processors import validation
 from cenote.processors.extras import EngineExtras
-from cenote.processors.inputs import Prompt, PromptOptions
+from cenote.processors.inputs import Prompt, PromptOptions, SparseOptions
 from cenote.processors.tokenizer import Encoded, Tokenizer
 
 Offsets = list[tuple[int, int]]
@@ -61,21 +61,37 @@ class Preparer:
         self._adapters = frozenset(item.partition("=")[0] for item in engine.adapters)
 
     def params(
-        self, task: Task, options: PromptOptions, *, dimensions: int | None = None
+        self,
+        task: Task,
+        options: PromptOptions,
+        *,
+        also: Sequence[Task] = (),
+        dimensions: int | None = None,
+        sparse: SparseOptions | None = None,
     ) -> PoolingParams:
         """The parameters of a request for `task`: a clone of the caller's own, plus its fields.
 
-        Raises `UnsupportedTask`, or `InvalidRequest` for a value that the task does not take.
+        Raises `UnsupportedTask`, or `InvalidRequest` for a value that none of the tasks takes.
         """
-        validation.check_task(task, self.supported_tasks)
+        tasks = (task, *also)
+        for one in tasks:
+            validation.check_task(one, self.supported_tasks)
         own = options.pooling_params or PoolingParams()
         validation.check_own_params(own, task)
         cut = own.dimensions if dimensions is None else dimensions
         activate = own.use_activation if options.use_activation is None else options.use_activation
-        fields = {"dimensions": cut, "use_activation": activate}
-        validation.check_accepted(
-            task, [name for name, value in fields.items() if value is not None]
-        )
+        sparse = sparse or SparseOptions()
+        top_k = own.sparse_top_k if sparse.top_k is None else sparse.top_k
+        threshold = own.sparse_threshold if sparse.threshold is None else sparse.threshold
+        fields = {
+            "dimensions": cut,
+            "use_activation": activate,
+            "sparse_top_k": top_k,
+            "sparse_threshold": threshold,
+        }
+        given = [name for name, value in fields.items() if value is not None]
+        validation.check_accepted(tasks, given)
+        validation.check_sparse(top_k, threshold)
         if cut is not None:
             validation.check_dimensions(
                 cut,
@@ -88,6 +104,9 @@ class Preparer:
             task=task,
             dimensions=cut,
             use_activation=activate,
+            also=tuple(also),
+            sparse_top_k=top_k,
+            sparse_threshold=threshold,
             extra_kwargs=dict(own.extra_kwargs),
         )
 

@@ -24,11 +24,11 @@ from cenote.processors.inputs import (
 )
 from cenote.processors.prepare import Preparer
 from cenote.processors.prepared import Prepared
-from cenote.processors.score import bi_encoder, cross_encoder, late_interaction, rerank
+from cenote.processors.score import bi_encoder, cross_encoder, late_interaction, rerank, sparse
 from cenote.processors.templates import load_score_template
 from cenote.processors.tokenizer import Tokenizer
 
-ScoreKind = Literal["bi_encoder", "cross_encoder", "late_interaction"]
+ScoreKind = Literal["bi_encoder", "cross_encoder", "late_interaction", "sparse"]
 
 # The task that `/pooling` runs where a request names none: the first that the model supports.
 _DEFAULT_ORDER: tuple[Task, ...] = (
@@ -73,14 +73,17 @@ class Processors:
         """How this model scores pairs; None: it can't.
 
         A cross-encoder is a classifier with exactly one label, late interaction needs a ColBERT
-        head, and any other model with embeddings is a bi-encoder.
+        head, any other model with embeddings is a bi-encoder, and one with nothing but sparse
+        vectors scores by those.
         """
         tasks = self.supported_tasks
         if "classify" in tasks and self._preparer.config.num_labels == 1:
             return "cross_encoder"
         if "token_embed" in tasks and self._colbert is not None:
             return "late_interaction"
-        return "bi_encoder" if "embed" in tasks else None
+        if "embed" in tasks:
+            return "bi_encoder"
+        return "sparse" if "sparse_embed" in tasks else None
 
     def embed(self, request: EmbedInput) -> Prepared[list[Embedding]]:
         """One vector for each prompt."""
@@ -103,6 +106,8 @@ class Processors:
             return late_interaction.score(self._preparer, self._colbert, request)
         if kind == "bi_encoder":
             return bi_encoder.score(self._preparer, request)
+        if kind == "sparse":
+            return sparse.score(self._preparer, request)
         raise UnsupportedTask("score", self.supported_tasks)
 
     def rerank(self, request: RerankInput) -> Prepared[Ranking]:

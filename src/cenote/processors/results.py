@@ -19,6 +19,7 @@ from cenote.outputs import (
     TokenEmbeddings,
 )
 from cenote.processors.prepare import TokenPrompt
+from cenote.processors.tokenizer import Tokenizer
 
 
 def embedding(prompt: TokenPrompt, output: EngineOutput) -> Embedding:
@@ -72,8 +73,13 @@ def token_classification(
     )
 
 
-def sparse_embedding(prompt: TokenPrompt, output: EngineOutput) -> SparseEmbedding:
-    """Vocabulary ids and weights, heaviest first (equal weights by id), no zeros."""
+def sparse_embedding(
+    prompt: TokenPrompt, output: EngineOutput, tokenizer: Tokenizer | None = None
+) -> SparseEmbedding:
+    """Vocabulary ids and weights, heaviest first (equal weights by id), no zeros.
+
+    With a `tokenizer` the result has the token strings as well.
+    """
     weights = _floats(output).reshape(-1)
     ids = positions(output)
     order = np.lexsort((ids, -weights))
@@ -83,6 +89,7 @@ def sparse_embedding(prompt: TokenPrompt, output: EngineOutput) -> SparseEmbeddi
         weights=weights[order],
         prompt_tokens=len(prompt.token_ids),
         truncated=prompt.truncated,
+        tokens=None if tokenizer is None else tokenizer.tokens(ids[order].tolist()),
     )
 
 

@@ -6,7 +6,9 @@ knows no text and no tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
+from typing import cast
 
 import msgspec
 
@@ -24,7 +26,7 @@ ACCEPTED: dict[Task, frozenset[str]] = {
     "token_embed": frozenset({"dimensions", "use_activation"}),
     "classify": frozenset({"use_activation"}),
     "token_classify": frozenset({"use_activation"}),
-    "sparse_embed": frozenset(),
+    "sparse_embed": frozenset({"sparse_top_k", "sparse_threshold"}),
 }
 
 
@@ -115,11 +117,26 @@ def check_dimensions(
         )
 
 
-def check_accepted(task: Task, given: Collection[str]) -> None:
-    """Refuses a parameter that the task does not take."""
+def check_accepted(tasks: Sequence[Task], given: Collection[str]) -> None:
+    """Refuses a parameter that none of the tasks takes."""
     for name in sorted(given):
-        if name not in ACCEPTED[task]:
-            raise InvalidRequest(f"Task {task!r} does not take {name}.", param=name)
+        if not any(name in ACCEPTED[task] for task in tasks):
+            words = f"Task {tasks[0]!r} does" if len(tasks) == 1 else f"Tasks {list(tasks)} do"
+            raise InvalidRequest(f"{words} not take {name}.", param=name)
+
+
+def check_sparse(top_k: object, threshold: object) -> None:
+    """Refuses a top_k below 1, and a threshold that is no finite number of at least 0."""
+    if top_k is not None:
+        check_integer(top_k, "sparse_top_k", least=1)
+    if threshold is None:
+        return
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not is_number or not 0 <= cast(float, threshold) < inf:
+        raise InvalidRequest(
+            f"sparse_threshold must be a number of at least 0, not {threshold!r}.",
+            param="sparse_threshold",
+        )
 
 
 def check_own_params(params: PoolingParams, task: Task) -> None:
@@ -143,6 +160,7 @@ def check_own_params(params: PoolingParams, task: Task) -> None:
         ("late_interaction", params.late_interaction, None),
         ("attended_tokens", params.attended_tokens, None),
         ("skip_tokens", params.skip_tokens, 0),
+        ("also", params.also, ()),
     ):
         if value != default:
             raise InvalidRequest(

@@ -14,6 +14,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from cenote.outputs import SparseEmbedding
+
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
 EmbedDType = Literal["float32", "float16", "bfloat16"]
 Endianness = Literal["native", "big", "little"]
@@ -49,6 +51,12 @@ class Encoding:
             return _bfloat16_bits(array).astype(f"{order}u2", copy=False).tobytes()
         kind = "f2" if self.dtype == "float16" else "f4"
         return array.astype(f"{order}{kind}", copy=False).tobytes()
+
+
+def sparse_json(vector: SparseEmbedding) -> dict[str, Any]:
+    """A sparse vector for `to_json`; `tokens` only where the result has them."""
+    tokens = {} if vector.tokens is None else {"tokens": vector.tokens}
+    return {"indices": vector.token_ids, "values": vector.weights, **tokens}
 
 
 def to_json(value: Any) -> bytes:

@@ -7,9 +7,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cenote.errors import InvalidRequest
 from cenote.outputs import Embedding
 from cenote.server.dispatch import Answer, Finished
-from cenote.server.encoding import Encoding
+from cenote.server.encoding import Encoding, sparse_json
 from cenote.server.openapi import describe
 from cenote.server.raw import RawItem, raw_response
 from cenote.server.routing import plain_router
@@ -27,9 +28,14 @@ async def create_embeddings(request: Request) -> Response:
     call.limit(body.input, "input")
     prompts = body.to_input(call.request_id, call.target.adapter)
     processors = call.target.model.processors
-    return await call.run(
-        partial(processors.embed, prompts), partial(_render, call, body.encoding())
-    )
+    encoding = body.encoding()
+    if prompts.sparse is not None and encoding.is_raw:
+        raise InvalidRequest(
+            f"encoding_format {encoding.format} has no place for return_sparse; use float or "
+            "base64.",
+            param="encoding_format",
+        )
+    return await call.run(partial(processors.embed, prompts), partial(_render, call, encoding))
 
 
 def _render(call: Call, encoding: Encoding, finished: Finished[list[Embedding]]) -> Answer:
@@ -46,6 +52,7 @@ def _render(call: Call, encoding: Encoding, finished: Finished[list[Embedding]])
             "embedding": encoding.value(result.embedding),
             "prompt_tokens": result.prompt_tokens,
             "truncated": result.truncated,
+            **({} if result.sparse is None else {"sparse_embedding": sparse_json(result.sparse)}),
         }
         for index, result in enumerate(results)
     ]

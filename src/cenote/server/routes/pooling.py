@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,12 @@ from cenote.outputs import (
     Classification,
     Embedding,
     SparseEmbedding,
+    TaskResults,
     TokenClassification,
     TokenEmbeddings,
 )
 from cenote.server.dispatch import Answer, Finished
-from cenote.server.encoding import Encoding
+from cenote.server.encoding import Encoding, sparse_json
 from cenote.server.openapi import describe
 from cenote.server.raw import RawItem, raw_response
 from cenote.server.routing import plain_router
@@ -39,9 +41,11 @@ async def create_pooling(request: Request) -> Response:
     prompts = body.to_input(call.request_id, call.target.adapter, processors.supported_tasks)
     encoding = body.encoding()
     task = prompts.task or processors.default_task
-    if task == "sparse_embed" and encoding.format != "float":
+    several = not isinstance(task, str)
+    if encoding.format != "float" and (several or task == "sparse_embed"):
+        what = "several tasks" if several else task
         raise InvalidRequest(
-            f"encoding_format must be float for sparse_embed, not {encoding.format}.",
+            f"encoding_format must be float for {what}, not {encoding.format}.",
             param="encoding_format",
         )
     return await call.run(
@@ -49,7 +53,12 @@ async def create_pooling(request: Request) -> Response:
     )
 
 
-def _render(call: Call, encoding: Encoding, task: str, finished: Finished[list[Pooled]]) -> Answer:
+def _render(
+    call: Call,
+    encoding: Encoding,
+    task: str | Sequence[str],
+    finished: Finished[list[Pooled | TaskResults]],
+) -> Answer:
     results = finished.result
     frame = call.frame("pooling", finished) | {"task": task}
     truncated = sum(result.truncated for result in results)
@@ -60,7 +69,7 @@ def _render(call: Call, encoding: Encoding, task: str, finished: Finished[list[P
         items = [
             RawItem(_array(result), result.prompt_tokens, result.truncated)
             for result in results
-            if not isinstance(result, SparseEmbedding)
+            if not isinstance(result, SparseEmbedding | TaskResults)
         ]
         return Answer(raw_response(frame, encoding, items), truncated)
     frame["data"] = [
@@ -82,10 +91,12 @@ def _array(result: Embedding | Classification | TokenEmbeddings | TokenClassific
     return result.embeddings if isinstance(result, TokenEmbeddings) else result.probs
 
 
-def _item(result: Pooled, encoding: Encoding) -> dict[str, Any]:
+def _item(result: Pooled | TaskResults, encoding: Encoding) -> dict[str, Any]:
     """The members that depend on the result's type."""
+    if isinstance(result, TaskResults):
+        return {"data": {task: _item(one, encoding) for task, one in result.results.items()}}
     if isinstance(result, SparseEmbedding):
-        return {"data": {"indices": result.token_ids, "values": result.weights}}
+        return {"data": sparse_json(result)}
     array = _array(result)
     item: dict[str, Any] = {"data": encoding.value(array)}
     if encoding.format == "base64":

@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from cenote.errors import InvalidRequest
-from cenote.processors.inputs import EmbedInput, PromptOptions
+from cenote.processors.inputs import EmbedInput, PromptOptions, SparseOptions
 from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endianness
-from cenote.server.schemas.body import Item, ListAnswer, PromptBody
+from cenote.server.schemas.body import Answer, Item, ListAnswer, PromptBody
 from cenote.server.schemas.prompts import Prompts
 
 # Each takes some 150 bytes of a header line, of which usual clients read 64 KiB at most.
@@ -83,7 +83,29 @@ class VectorBody(InputBody):
         )
 
 
-class EmbeddingRequest(VectorBody):
+class SparseBody(VectorBody):
+    """A body whose answer may have sparse vectors."""
+
+    sparse_top_k: int | None = Field(
+        None, description="Keep so many of a sparse vector's entries, the heaviest."
+    )
+    sparse_threshold: float | None = Field(
+        None, description="Drop a sparse vector's entries that weigh less."
+    )
+    return_tokens: bool = Field(
+        False, description="Add the token strings of a sparse vector's entries."
+    )
+
+    def sparse(self) -> SparseOptions:
+        """The fields above as processors take them."""
+        return SparseOptions(
+            top_k=self.sparse_top_k,
+            threshold=self.sparse_threshold,
+            return_tokens=self.return_tokens,
+        )
+
+
+class EmbeddingRequest(SparseBody):
     """OpenAI's embeddings request, with extensions."""
 
     model_config = ConfigDict(
@@ -92,12 +114,33 @@ class EmbeddingRequest(VectorBody):
         }
     )
 
+    return_sparse: bool = Field(
+        False,
+        description="Add each input's sparse vector, from the same forward pass. A model that has "
+        "no other vectors then answers with an empty embedding.",
+    )
+
     def to_input(self, request_id: str, adapter: str | None) -> EmbedInput:
+        sparse = self.sparse()
+        if not self.return_sparse and sparse != SparseOptions():
+            raise InvalidRequest(
+                "sparse_top_k, sparse_threshold and return_tokens need return_sparse.",
+                param="return_sparse",
+            )
         return EmbedInput(
             prompts=self.input,
             dimensions=self.dimensions,
+            sparse=sparse if self.return_sparse else None,
             options=self.options(request_id, adapter),
         )
+
+
+class SparseVector(Answer):
+    """Vocabulary ids and their weights, heaviest first, no zeros."""
+
+    indices: list[int] = Field(examples=[[3007, 2605]])
+    values: list[float] = Field(examples=[[2.79, 2.36]])
+    tokens: list[str] | None = Field(None, description="With return_tokens.")
 
 
 class EmbeddingItem(Item):
@@ -106,6 +149,9 @@ class EmbeddingItem(Item):
     object: Literal["embedding"]
     embedding: list[float] | str = Field(
         description="Numbers, or base64 text.", examples=[[0.01, -0.2, 0.3]]
+    )
+    sparse_embedding: SparseVector | None = Field(
+        None, description="Extension: with return_sparse."
     )
 
 

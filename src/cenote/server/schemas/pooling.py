@@ -11,7 +11,7 @@ from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import TASKS, Task
 from cenote.processors.inputs import PoolingInput
 from cenote.server.schemas.body import Item, ListAnswer
-from cenote.server.schemas.embed import VectorBody
+from cenote.server.schemas.embed import SparseBody
 
 # Names that vLLM once had, and where what they did is found now.
 REMOVED_TASKS = {
@@ -21,16 +21,17 @@ REMOVED_TASKS = {
 }
 
 
-class PoolingRequest(VectorBody):
+class PoolingRequest(SparseBody):
     """Prompts and a task; absent, the task is the model's first."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"input": "One vector a token.", "task": "token_embed"}]}
     )
 
-    task: str | None = Field(
+    task: str | list[str] | None = Field(
         None,
-        description=f"One of {', '.join(TASKS)}; which of them a model does is in /v1/models.",
+        description=f"One of {', '.join(TASKS)}; which of them a model does is in /v1/models. "
+        "A list runs several in one forward pass.",
         examples=["embed"],
     )
 
@@ -41,25 +42,33 @@ class PoolingRequest(VectorBody):
             prompts=self.input,
             task=self._checked_task(supported),
             dimensions=self.dimensions,
+            sparse=self.sparse(),
             options=self.options(request_id, adapter),
         )
 
-    def _checked_task(self, supported: Collection[Task]) -> Task | None:
-        if self.task in REMOVED_TASKS:
-            raise InvalidRequest(
-                f"task {self.task!r} was removed; use {REMOVED_TASKS[self.task]} instead.",
-                param="task",
-            )
-        if self.task is not None and self.task not in TASKS:
-            raise UnsupportedTask(self.task, supported)
-        return self.task
+    def _checked_task(self, supported: Collection[Task]) -> Task | list[Task] | None:
+        if isinstance(self.task, list):
+            return [_checked(name, supported) for name in self.task]
+        return None if self.task is None else _checked(self.task, supported)
+
+
+def _checked(name: str, supported: Collection[Task]) -> Task:
+    if name in REMOVED_TASKS:
+        raise InvalidRequest(
+            f"task {name!r} was removed; use {REMOVED_TASKS[name]} instead.", param="task"
+        )
+    for task in TASKS:
+        if name == task:
+            return task
+    raise UnsupportedTask(name, supported)
 
 
 class PoolingItem(Item):
     """One input's result; which members it has follows from the task.
 
     embed: a vector. classify: class scores. token_embed and token_classify: a row for each token.
-    sparse_embed: `{"indices": vocabulary ids, "values": weights}`, heaviest first.
+    sparse_embed: `{"indices": vocabulary ids, "values": weights}`, heaviest first; with
+    return_tokens also `tokens`. Several tasks: these members of each, under its name in `data`.
     """
 
     object: Literal["pooling"]
@@ -76,6 +85,8 @@ class PoolingItem(Item):
 class PoolingResponse(ListAnswer):
     """Results in the order of the input."""
 
-    task: str | None = Field(None, description="Extension: the task that was done.")
+    task: str | list[str] | None = Field(
+        None, description="Extension: the task or tasks that were done."
+    )
     labels: list[str] | None = Field(None, description="Extension: names of the classes.")
     data: list[PoolingItem]
