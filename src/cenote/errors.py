@@ -3,6 +3,7 @@
     CenoteError                         500 internal_error
     ├── InvalidRequest                  400 invalid_request        a field is wrong
     │   ├── InputTooLong                400 input_too_long         names the length and the limit
+    │   ├── EmptyInput                  400 empty_input            nothing to work on
     │   ├── UnsupportedTask             400 unsupported_task       lists what the model can do
     │   └── UnsupportedInput            400 unsupported_input      e.g. images to a text model
     ├── Unauthorized                    401 unauthorized
@@ -57,6 +58,12 @@ class InputTooLong(InvalidRequest):
         )
         self.length = length
         self.limit = limit
+
+
+class EmptyInput(InvalidRequest):
+    """There is nothing to work on: no input, or an empty one where that is refused."""
+
+    code = "empty_input"
 
 
 class UnsupportedTask(InvalidRequest):

@@ -7,6 +7,7 @@ knows no HTTP and no model code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from cenote.config.engine import DEFAULT_MODEL, EngineConfig
@@ -27,6 +28,7 @@ from cenote.processors.inputs import (
 )
 from cenote.processors.keywords import as_prompts, as_texts, engine_config, prompt_options
 from cenote.processors.prepared import Prepared
+from cenote.processors.quantize import Precision, check_precision
 from cenote.processors.registry import Processors
 from cenote.processors.score.rerank import check_top_n, ranking
 from cenote.processors.score.shapes import pair_up
@@ -110,10 +112,16 @@ class LLM:
         texts: Prompt | Iterable[Prompt],
         *,
         dimensions: int | None = None,
+        precision: Precision = "float32",
         progress: bool = True,
         **options: Any,
     ) -> list[Embedding]:
-        """One vector for each text; `dimensions` cuts it where the model allows that."""
+        """One vector for each text; `dimensions` cuts it where the model allows that.
+
+        `precision` quantises it (int8, uint8, binary, ubinary); the ranges of int8 and uint8 are
+        those of the engine setting `calibration`, else [-1, 1].
+        """
+        check_precision(precision, dimensions or self.ready.embedding_size)
         chosen = prompt_options(options)
 
         def prepare(chunk: list[Prompt]) -> Prepared[list[Embedding]]:
@@ -121,7 +129,9 @@ class LLM:
                 EmbedInput(prompts=chunk, dimensions=dimensions, options=chosen)
             )
 
-        return self._run("embed", as_prompts(texts), prepare, progress)
+        results = self._run("embed", as_prompts(texts), prepare, progress)
+        quantize = self._processors.quantizer.quantize
+        return [replace(item, embedding=quantize(item.embedding, precision)) for item in results]
 
     def classify(
         self, texts: Prompt | Iterable[Prompt], *, progress: bool = True, **options: Any

@@ -6,6 +6,7 @@ NumPy arrays in, NumPy arrays out; it knows nothing of HTTP, torch or the engine
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,15 @@ from cenote.params import Task
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """A text's vector `[dim]` float32; `truncated` says whether tokens were cut from the prompt.
+    """A text's vector `[dim]`; `truncated` says whether tokens were cut from the prompt.
+
+    It is float32 unless a precision was asked for (int8 or uint8; `[dim / 8]` for bits).
 
     `sparse` is its sparse vector, where that was asked for; a model without dense vectors then has
     an empty `embedding`.
     """
 
-    embedding: NDArray[np.float32]
+    embedding: NDArray[Any]
     prompt_tokens: int
     truncated: bool = False
     num_cached_tokens: int = 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sentence_transformers.util.quantization import quantize_embeddings
 
+from cenote import LLM
 from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.processors.quantize import PRECISIONS, Precision, Quantizer
 
@@ -78,3 +79,17 @@ def test_calibration_comes_from_a_file(tmp_path: Path, vectors: np.ndarray) -> N
     for name in ("flat", "objects", "text", "absent"):
         with pytest.raises(ModelLoadError, match=name):
             Quantizer.from_file(str(tmp_path / f"{name}.npy"))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_offline_vectors_are_the_floats_quantised(
+    tiny_bert: Path, tmp_path: Path, precision: Precision
+) -> None:
+    texts = ["one", "two words", "three words here", "four"]
+    with LLM(str(tiny_bert), dtype="float32") as llm:
+        floats = np.stack([item.embedding for item in llm.embed(texts, progress=False)])
+    np.save(tmp_path / "ranges.npy", floats)
+    with LLM(str(tiny_bert), dtype="float32", calibration=str(tmp_path / "ranges.npy")) as llm:
+        got = llm.embed(texts, precision=precision, progress=False)
+    wanted = quantize_embeddings(floats, precision, calibration_embeddings=floats)
+    np.testing.assert_array_equal(np.stack([item.embedding for item in got]), wanted)

@@ -46,6 +46,9 @@ class EngineConfig:
     )
     normalize: bool | None = flag(None, "Normalise embeddings in place of what the model says.")
     allow_any_dimensions: bool = flag(False, "Allow dimensions on models not known as matryoshka.")
+    calibration: str | None = flag(
+        None, "File (.npy, [n, dim]) of vectors whose ranges int8 and uint8 vectors get."
+    )
     score_template: str | None = flag(None, "File with a Jinja template for rerank prompts.")
     adapters: tuple[str, ...] = flag((), "LoRA adapters as name=folder.")
 

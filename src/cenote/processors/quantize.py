@@ -21,7 +21,7 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 # The least value and the step of each dimension, or of all.
 Scale = tuple[NDArray[np.float32], NDArray[np.float32]]
 
-_UNIT_SCALE: Scale = (np.float32([-1.0]), np.float32([2 / 255]))
+_UNIT_SCALE: Scale = (np.array([-1], np.float32), np.array([2 / 255], np.float32))
 # A unit vector's rounding error.
 _SLACK = 1e-4
 
@@ -84,10 +84,8 @@ class Quantizer:
             bits = np.packbits(vectors > 0, axis=-1)
             return bits if precision == "ubinary" else (bits ^ 0x80).view(np.int8)
         starts, steps = self._scale(vectors, param)
-        levels = np.clip(np.floor((vectors - starts) / steps), 0, 255)
-        if precision == "uint8":
-            return levels.astype(np.uint8)
-        return (levels - 128).astype(np.int8)
+        levels: NDArray[np.float32] = np.clip(np.floor((vectors - starts) / steps), 0, 255)
+        return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
 
     def _scale(self, vectors: NDArray[np.float32], param: str) -> Scale:
         """Each dimension's least value and its step."""

@@ -24,6 +24,7 @@ from cenote.processors.inputs import (
 )
 from cenote.processors.prepare import Preparer
 from cenote.processors.prepared import Prepared
+from cenote.processors.quantize import Quantizer
 from cenote.processors.score import bi_encoder, cross_encoder, late_interaction, rerank, sparse
 from cenote.processors.templates import load_score_template
 from cenote.processors.tokenizer import Tokenizer
@@ -54,6 +55,7 @@ class Processors:
         colbert = config.pooler.colbert
         self._colbert = None if colbert is None else ColbertEncoder(self._preparer, colbert)
         self._template = load_score_template(config, engine)
+        self.quantizer = Quantizer.from_file(engine.calibration)
 
     @property
     def supported_tasks(self) -> tuple[Task, ...]:

@@ -16,28 +16,11 @@ from cenote.server.metrics import Metrics
 from cenote.server.middleware import Guard
 from cenote.server.routes import admin, classify, embed, pooling, score, system, tokenize
 from cenote.server.routing import Api
-from cenote.server.schemas.classify import ClassifyRequest
-from cenote.server.schemas.embed import EmbeddingRequest
-from cenote.server.schemas.pooling import PoolingRequest
-from cenote.server.schemas.score import RerankRequest, ScoreRequest
-from cenote.server.schemas.system import AdminRequest, ReloadRequest
-from cenote.server.schemas.tokenize import DetokenizeRequest, TokenizeRequest
 from cenote.server.served import ServedModel, ServedModels
 from cenote.server.state import Server
 
 # In the order in which a request's path is compared: the busiest first.
 ROUTERS = (embed.router, score.router, classify.router, pooling.router, tokenize.router)
-
-BODIES = (
-    EmbeddingRequest,
-    ScoreRequest,
-    RerankRequest,
-    ClassifyRequest,
-    PoolingRequest,
-    TokenizeRequest,
-    DetokenizeRequest,
-)
-ADMIN_BODIES = (AdminRequest, ReloadRequest)
 
 
 def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
@@ -63,8 +46,7 @@ def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
     routers = (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ()))
     # As they are, since including a router would wrap its routes; and before those of the docs.
     app.router.routes[:0] = [route for router in routers for route in router.routes]
-    bodies = (*BODIES, *(ADMIN_BODIES if config.enable_admin else ()))
-    openapi.install(app, bodies, secured=bool(config.api_key))
+    openapi.install(app, secured=bool(config.api_key))
     _add_middleware(app, server)
     return app
 

@@ -8,7 +8,7 @@ route and no schema.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
@@ -36,11 +36,17 @@ CLIENT_CLOSED_REQUEST = 499
 
 @dataclass(frozen=True, slots=True)
 class Finished(Generic[ResultT]):
-    """A processor's result, and the tokens that ran for it (each engine prompt once)."""
+    """A processor's result, the tokens that ran for it (each engine prompt once), and its times.
+
+    Times are seconds: of tokenising all prompts, and the mean wait and run of one of them.
+    """
 
     result: ResultT
     prompt_tokens: int
     cached_tokens: int
+    tokenize_time: float = 0.0
+    queue_time: float = 0.0
+    run_time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +57,12 @@ class Answer:
     truncated: int = 0
 
     @classmethod
-    def json(cls, body: dict[str, Any], truncated: int = 0) -> Answer:
+    def json(
+        cls, body: Any, truncated: int = 0, *, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """An answer whose body is JSON; NumPy arrays may stand in it."""
-        return cls(Response(to_json(body), media_type="application/json"), truncated)
+        response = Response(to_json(body), headers=headers, media_type="application/json")
+        return cls(response, truncated)
 
 
 class Dispatcher:
@@ -80,7 +89,8 @@ class Dispatcher:
 
         begin = perf_counter()
         prepared, future = await self.call(start)
-        self._metrics.tokenize_seconds.observe(perf_counter() - begin)
+        tokenize_time = perf_counter() - begin
+        self._metrics.tokenize_seconds.observe(tokenize_time)
         tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
         self._metrics.prompt_tokens.inc(tokens)
         outputs = await self._outputs(request, future)
@@ -91,7 +101,9 @@ class Dispatcher:
         def finish() -> Answer:
             self._observe(outputs)
             cached = sum(output.num_cached_tokens for output in outputs)
-            return render(Finished(prepared.finish(outputs), tokens, cached))
+            queue, run = _mean_times(outputs)
+            result = prepared.finish(outputs)
+            return render(Finished(result, tokens, cached, tokenize_time, queue, run))
 
         is_small = sum(len(output.data) for output in outputs) <= SMALL_RESULT_BYTES
         answer = finish() if is_small else await self.call(finish)
@@ -130,6 +142,13 @@ class Dispatcher:
         for output in outputs:
             self._metrics.queue_seconds.observe(output.queue_time)
             self._metrics.run_seconds.observe(output.run_time)
+
+
+def _mean_times(outputs: list[EngineOutput]) -> tuple[float, float]:
+    """Mean wait and run of a request's prompts."""
+    count = len(outputs) or 1
+    queue = sum(output.queue_time for output in outputs)
+    return queue / count, sum(output.run_time for output in outputs) / count
 
 
 async def _cancel_when_gone(receive: Receive, answer: asyncio.Future[list[EngineOutput]]) -> None:

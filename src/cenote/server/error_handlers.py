@@ -1,7 +1,6 @@
-"""Every error as one body, whatever went wrong and wherever.
+"""Every error as an answer, whatever went wrong and wherever, in the words of the caller's dialect.
 
-The body is OpenAI's (`error` with message, type, param and code), with the message again at the top
-level as `detail` and `message`: Voyage's client reads the first, Cohere's the second. A traceback
+Which members a body has and which status stands before it is `dialects`' knowledge. A traceback
 never leaves the server.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -17,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from cenote.errors import CenoteError, EngineUnavailable, Overloaded
+from cenote.server.dialects import Dialect, Failure, dialect_of, error_body
 from cenote.server.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -57,29 +56,30 @@ class ErrorResponse(Response):
         message: str,
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        dialect: Dialect = "cenote",
     ) -> None:
         kind = TYPES.get(status, "server_error")
-        error: dict[str, Any] = {"message": message, "type": kind, "param": param, "code": code}
-        body = orjson.dumps({"error": error, "detail": message, "message": message})
-        super().__init__(body, status, headers)
+        status, body = error_body(dialect, Failure(status, code, message, kind, param))
+        super().__init__(orjson.dumps(body), status, headers)
         self.code = code
 
 
-def error_response(error: Exception) -> ErrorResponse:
+def error_response(error: Exception, dialect: Dialect = "cenote") -> ErrorResponse:
     """The answer to any exception; one that nobody expected becomes a 500 that tells nothing."""
     if isinstance(error, CenoteError):
         headers = _headers(error)
-        return ErrorResponse(error.status, error.code, error.message, error.param, headers)
+        return ErrorResponse(error.status, error.code, error.message, error.param, headers, dialect)
     if isinstance(error, HTTPException):
-        code = HTTP_CODES.get(error.status_code, "http_error")
-        return ErrorResponse(error.status_code, code, _sentence(error), headers=error.headers)
+        status = error.status_code
+        code = HTTP_CODES.get(status, "http_error")
+        return ErrorResponse(status, code, _sentence(error), None, error.headers, dialect)
     message = "The server failed on this request. Its log has the details."
-    return ErrorResponse(500, CenoteError.code, message)
+    return ErrorResponse(500, CenoteError.code, message, dialect=dialect)
 
 
 def report(error: Exception, scope: Scope, metrics: Metrics) -> ErrorResponse:
     """`error_response`, counted by its code, and logged where the server is at fault."""
-    response = error_response(error)
+    response = error_response(error, dialect_of(scope))
     metrics.errors.labels(response.code).inc()
     if isinstance(error, CenoteError | HTTPException):
         level = logging.WARNING if response.status_code >= 500 else logging.DEBUG

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from cenote.server.encoding import Encoding, to_json
 class RawItem:
     """One input's vector or matrix, and what its entry in the header tells beside its place."""
 
-    array: NDArray[np.float32]
+    array: NDArray[Any]
     prompt_tokens: int
     truncated: bool
 
@@ -49,7 +48,7 @@ def _places(
         places.append(
             {
                 "index": index,
-                "embed_dtype": encoding.dtype,
+                "embed_dtype": encoding.dtype_of(item.array),
                 "endianness": encoding.endianness,
                 "start": start,
                 "end": end,

@@ -39,7 +39,7 @@ async def list_models(request: Request) -> Response:
     return _json({"object": "list", "data": cards})
 
 
-@router.get("/v1/models/{name:path}", **describe(ModelCard))
+@router.get("/v1/models/{name:path}", **describe(ModelCard, finds_model=True))
 async def get_model(request: Request) -> Response:
     """One of the names."""
     return _json(_card(server_of(request).models.find(request.path_params["name"])))
