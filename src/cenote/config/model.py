@@ -62,6 +62,11 @@ class ModelConfig:
         declared = self.hf.get("type_vocab_size")
         return architectures.TOKEN_TYPES.get(self.model_type, 0) if declared is None else declared
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the low-rank task adapters that are in the checkpoint itself, in its order."""
+        return tuple(map(str, self.hf.get("lora_adaptations") or ()))
+
 
 def load_model_config(
     folder: Path, *, name: str, revision: str, engine: EngineConfig

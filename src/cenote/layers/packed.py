@@ -29,6 +29,7 @@ class PackedBatch:
     seq_lens: list[int]
     token_type_ids: Tensor | None = None  # [T] int32; None: all zero
     key_mask: Tensor | None = None  # [T] uint8, 0 = not attended to as a key; None: all attended
+    adapters: list[str | None] | None = None  # each sequence's LoRA; None: no sequence has one
     kv: KVView | None = None  # paged keys and values; causal models only
 
     @property

@@ -77,7 +77,7 @@ class GteModel(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            types=int(config.hf.get("type_vocab_size", 1)),
+            types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 

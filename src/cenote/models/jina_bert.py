@@ -131,7 +131,7 @@ class JinaBertModel(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            types=int(config.hf.get("type_vocab_size", 2)),
+            types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 

@@ -57,6 +57,8 @@ ARCHITECTURES: dict[str, str] = {
     **_family("New", "gte", "Gte"),
     **_family("NomicBert", "nomic_bert"),
     **_family("JinaBert", "jina_bert"),
+    **_family("JinaEmbeddingsV3", "jina_embeddings_v3"),
+    "JinaEmbeddingsV3ForColBERT": "cenote.models.jina_embeddings_v3:JinaEmbeddingsV3ForColBERT",
     **_decoder("Llama", "llama"),
 }
 

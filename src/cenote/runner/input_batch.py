@@ -47,7 +47,14 @@ def make_batch(requests: Sequence[ScheduledRequest], device: torch.device) -> Pa
         seq_lens=seq_lens,
         token_type_ids=None if types is None else packed[2],
         key_mask=None if mask is None else torch.from_numpy(mask).to(device),
+        adapters=_adapters(requests),
     )
+
+
+def _adapters(requests: Sequence[ScheduledRequest]) -> list[str | None] | None:
+    if all(request.adapter is None for request in requests):
+        return None
+    return [request.adapter for request in requests]
 
 
 def _part(request: ScheduledRequest) -> Sequence[int]:
@@ -107,5 +114,6 @@ def take_sequences(
         seq_lens=batch.seq_lens[first:end],
         token_type_ids=None if batch.token_type_ids is None else batch.token_type_ids[rows],
         key_mask=None if batch.key_mask is None else batch.key_mask[rows],
+        adapters=None if batch.adapters is None else batch.adapters[first:end],
     )
     return hidden[rows], part

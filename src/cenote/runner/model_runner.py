@@ -132,7 +132,8 @@ class ModelRunner:
         results += looked_up
         if not to_run:
             return results
-        to_run.sort(key=batch_order)
+        # Within a task, those with the same adapter side by side, so that each one runs once.
+        to_run.sort(key=lambda request: (batch_order(request), request.adapter or ""))
         return results + self._forward(to_run)
 
     def _forward(self, requests: Sequence[ScheduledRequest]) -> list[PooledResult]:

@@ -1,0 +1,109 @@
+"""Low-rank changes of matrices and tables (LoRA, Hu et al. 2021, arXiv:2106.09685), many at once.
+
+Each sequence of a batch may have an adapter of its own; the base product runs on all rows
+together, and each adapter's small one on its rows. It knows nothing of where adapters come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+
+import torch
+from torch import Tensor, nn
+
+from cenote.kernels.embedding import embed
+from cenote.kernels.norm import norm
+from cenote.layers.embedding import TokenEmbedding
+from cenote.layers.norm import LayerNorm
+from cenote.layers.packed import PackedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRows:
+    """Rows of the pack, side by side, whose sequences have the same adapter (by its number)."""
+
+    adapter: int
+    rows: slice
+
+
+def adapter_rows(batch: PackedBatch, numbers: Mapping[str, int]) -> list[AdapterRows]:
+    """Where a batch's adapters are; sequences without one, or with one not in `numbers`, aren't
+    listed."""
+    if batch.adapters is None:
+        return []
+    ends = list(accumulate(batch.seq_lens))
+    found = []
+    for name, run in groupby(range(len(ends)), batch.adapters.__getitem__):
+        if name is not None and name in numbers:
+            sequences = list(run)
+            start = ends[sequences[0]] - batch.seq_lens[sequences[0]]
+            found.append(AdapterRows(numbers[name], slice(start, ends[sequences[-1]])))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSpec:
+    """How many adapters a model has, their rank, and what their products are multiplied by."""
+
+    count: int
+    rank: int
+    scale: float
+
+
+class LowRank(nn.Module):
+    """What adapters add to a product with a matrix `[out, in]`: scale · (x · aᵀ) · bᵀ, float32."""
+
+    def __init__(self, spec: LoraSpec, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.spec = spec
+        shape_a, shape_b = (spec.rank, in_features), (out_features, spec.rank)
+        self.a = nn.Parameter(torch.empty(spec.count, *shape_a, dtype=torch.float32))
+        self.b = nn.Parameter(torch.empty(spec.count, *shape_b, dtype=torch.float32))
+
+    def forward(self, x: Tensor, groups: Sequence[AdapterRows]) -> Tensor:
+        """`[T, in] → [T, out]` float32, zero in rows without an adapter."""
+        out = x.new_zeros((x.shape[0], self.b.shape[1]), dtype=torch.float32)
+        for group in groups:
+            low = x[group.rows].float() @ self.a[group.adapter].T
+            torch.mul(low @ self.b[group.adapter].T, self.spec.scale, out=out[group.rows])
+        return out
+
+
+class LowRankTable(nn.Module):
+    """What adapters add to a table's rows: scale · a[id] · b, float32."""
+
+    def __init__(self, spec: LoraSpec, rows: int, width: int) -> None:
+        super().__init__()
+        self.spec = spec
+        self.a = nn.Parameter(torch.empty(spec.count, rows, spec.rank, dtype=torch.float32))
+        self.b = nn.Parameter(torch.empty(spec.count, spec.rank, width, dtype=torch.float32))
+
+    def add_to(self, out: Tensor, ids: Tensor, groups: Sequence[AdapterRows]) -> None:
+        """Adds to out `[T, width]` float32 in place; ids `[T]`."""
+        for group in groups:
+            low = self.a[group.adapter][ids[group.rows].long()]
+            out[group.rows] += low @ self.b[group.adapter] * self.spec.scale
+
+
+class AdaptedEmbedding(TokenEmbedding):
+    """Tables of words and types, both with adapters, and a norm after their sum."""
+
+    def __init__(
+        self, spec: LoraSpec, vocab: int, hidden: int, *, types: int, layer_norm: LayerNorm
+    ) -> None:
+        super().__init__(vocab, hidden, types=types, norm=layer_norm)
+        self.words_lora = LowRankTable(spec, vocab, hidden)
+        self.types_lora = LowRankTable(spec, types, hidden)
+
+    def adapted(self, batch: PackedBatch, groups: Sequence[AdapterRows]) -> Tensor:
+        """As `forward`, with each sequence's adapter."""
+        bare = replace(self.tables, norm=None)
+        out = embed(batch.input_ids, batch.positions, batch.token_type_ids, bare)
+        types = batch.token_type_ids
+        self.words_lora.add_to(out, batch.input_ids, groups)
+        self.types_lora.add_to(
+            out, torch.zeros_like(batch.input_ids) if types is None else types, groups
+        )
+        return out if self.tables.norm is None else norm(out, self.tables.norm)
