@@ -88,7 +88,7 @@ def test_a_model_that_is_not_there_starts_no_engine(monkeypatch: pytest.MonkeyPa
 def test_it_serves_on_a_unix_socket(make_model: MakeModel, tmp_path: Path) -> None:
     path = str(tmp_path / "s")
     config = ServerConfig(uds=path)
-    server = run.http_server(make_model(FakeEngine()), config)
+    server = run.http_server([make_model(FakeEngine())], config)
     with run.bind(config) as listener:
         listener.listen()
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -18,13 +18,13 @@ runner = CliRunner()
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EngineConfig, ServerConfig]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[EngineConfig], ServerConfig]]:
     """What `cenote serve` would have started."""
     import cenote.log
     import cenote.server.run
 
     monkeypatch.setattr(cenote.log, "setup", lambda level: None)
-    calls: list[tuple[EngineConfig, ServerConfig]] = []
+    calls: list[tuple[list[EngineConfig], ServerConfig]] = []
     monkeypatch.setattr(cenote.server.run, "serve", lambda *configs: calls.append(configs))
     return calls
 
@@ -40,14 +40,14 @@ def test_serve_has_a_flag_with_help_for_every_field(config: type) -> None:
 
 
 def test_serve_without_flags_is_the_default_config(
-    served: list[tuple[EngineConfig, ServerConfig]],
+    served: list[tuple[list[EngineConfig], ServerConfig]],
 ) -> None:
     assert runner.invoke(app, ["serve"]).exit_code == 0
-    assert served == [(EngineConfig(), ServerConfig())]
+    assert served == [([EngineConfig()], ServerConfig())]
 
 
 def test_flags_reach_the_configs_with_their_types(
-    served: list[tuple[EngineConfig, ServerConfig]],
+    served: list[tuple[list[EngineConfig], ServerConfig]],
 ) -> None:
     arguments = (
         "serve my-model --dtype float32 --max-model-len 64 --no-enable-prefix-caching --normalize "
@@ -55,7 +55,7 @@ def test_flags_reach_the_configs_with_their_types(
     )
     result = runner.invoke(app, arguments.split())
     assert result.exit_code == 0, result.output
-    engine, server = served[0]
+    (engine,), server = served[0]
     assert engine == EngineConfig(
         model="my-model",
         dtype="float32",
@@ -105,3 +105,42 @@ def test_a_failure_is_a_sentence_and_not_a_traceback(
     assert message.startswith("Error: ")
     for word in words:
         assert word in message
+
+
+def test_several_models_share_the_flags_but_for_their_own(
+    served: list[tuple[list[EngineConfig], ServerConfig]],
+) -> None:
+    arguments = (
+        "serve a org/b --threads 1 --alias rerank=org/b --lazy --override org/b:max_model_len=64 "
+        "--override org/b:normalize=false --override a:dtype=float32 --override a:adapters=x=/y"
+    )
+    result = runner.invoke(app, arguments.split())
+    assert result.exit_code == 0, result.output
+    engines, server = served[0]
+    assert engines == [
+        EngineConfig(model="a", threads=1, dtype="float32", adapters=("x=/y",)),
+        EngineConfig(model="org/b", threads=1, max_model_len=64, normalize=False),
+    ]
+    assert (server.lazy, server.alias) == (True, ("rerank=org/b",))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("c:threads=1", "'c:threads=1'"),
+        ("a:threads", "MODEL:FIELD=VALUE"),
+        ("a:thread=1", "unknown setting 'thread'"),
+        ("a:model=b", "unknown setting 'model'"),
+        ("a:threads=x", "'x' is no value for threads"),
+        ("a:dtype=float33", "'float33' is no value for dtype"),
+        ("a:threads=-1", "threads must be at least 0"),
+    ],
+)
+def test_a_wrong_override_is_refused(override: str, words: str) -> None:
+    from cenote.config.overrides import engines_for
+    from cenote.errors import InvalidRequest
+
+    with pytest.raises(InvalidRequest, match=re.escape(words)):
+        engines_for(["a", "b"], EngineConfig(), [override])
+    with pytest.raises(InvalidRequest, match="named twice"):
+        engines_for(["a", "a"], EngineConfig(), [])

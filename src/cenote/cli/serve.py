@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from cenote.cli.args import with_flags
 from cenote.config.engine import EngineConfig
+from cenote.config.overrides import engines_for
 from cenote.config.server import ServerConfig
 from cenote.errors import CenoteError
 
 
 @with_flags(server=ServerConfig, engine=EngineConfig)
 def serve(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="MODEL", help="The same as --model.", show_default=False),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="In place of --model.", show_default=False),
     ] = None,
     *,
     engine: EngineConfig,
     server: ServerConfig,
 ) -> None:
-    """Serve a model over HTTP: OpenAI, Cohere and Jina forms. The API's page is at /docs.
+    """Serve models over HTTP, in the forms of OpenAI, Cohere, Jina, TEI… The page is at /docs.
 
-    Example: cenote serve minilm --port 8000
+    Example: cenote serve minilm ./my-reranker --alias rerank=./my-reranker --port 8000
     """
     from cenote import log
     from cenote.server.run import serve as run
@@ -33,6 +33,6 @@ def serve(
     # The default level leaves the choice to the environment.
     log.setup(None if server.log_level == ServerConfig().log_level else server.log_level)
     try:
-        run(replace(engine, model=name) if name else engine, server)
+        run(engines_for(names or [engine.model], engine, server.override), server)
     except OSError as error:
         raise CenoteError(str(error.strerror or error)) from error

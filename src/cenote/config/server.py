@@ -31,6 +31,15 @@ class ServerConfig:
     served_model_name: tuple[str, ...] = flag(
         (), "Names that requests may use for the model; the first is reported. Default: its own."
     )
+    alias: tuple[str, ...] = flag(
+        (), "Another name of a model, as name=model; repeat it for more. Adds to its own name."
+    )
+    lazy: bool = flag(
+        False, "Start each model's engine at its first request; its folder is read at once."
+    )
+    override: tuple[str, ...] = flag(
+        (), "A setting of one of several models, as model:field=value, in place of the shared one."
+    )
     max_body_bytes: int = flag(32 << 20, "Largest request body; beyond it requests get 413.")
     max_items_per_request: int = flag(4096, "Most prompts or documents in one request (413).")
     enable_admin: bool = flag(False, "Serve /reload_weights and the /reset_… routes.")

@@ -14,6 +14,7 @@ from cenote.errors import UnsupportedTask
 from cenote.outputs import Classification, Embedding, Ranking, Score
 from cenote.params import Task
 from cenote.processors import classify, embed, pooling
+from cenote.processors.chat import Chat
 from cenote.processors.colbert import ColbertEncoder
 from cenote.processors.inputs import (
     ClassifyInput,
@@ -56,6 +57,7 @@ class Processors:
         self._colbert = None if colbert is None else ColbertEncoder(self._preparer, colbert)
         self._template = load_score_template(config, engine)
         self.quantizer = Quantizer.from_file(engine.calibration)
+        self.chat_text = Chat(config).text
 
     @property
     def supported_tasks(self) -> tuple[Task, ...]:

@@ -16,14 +16,14 @@ from cenote.server.metrics import Metrics
 from cenote.server.middleware import Guard
 from cenote.server.routes import admin, classify, embed, pooling, score, system, tokenize
 from cenote.server.routing import Api
-from cenote.server.served import ServedModel, ServedModels
+from cenote.server.served import LazyModel, ServedModel, ServedModels
 from cenote.server.state import Server
 
 # In the order in which a request's path is compared: the busiest first.
 ROUTERS = (embed.router, score.router, classify.router, pooling.router, tokenize.router)
 
 
-def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
+def create_app(models: Iterable[ServedModel | LazyModel], config: ServerConfig) -> FastAPI:
     """The app for some models; `app.state.server` holds what its routes share.
 
     Closing the app (its lifespan) closes the tokeniser threads, not the engines.
@@ -33,8 +33,7 @@ def create_app(models: Iterable[ServedModel], config: ServerConfig) -> FastAPI:
     server = Server(
         config=config, models=served, metrics=metrics, dispatcher=Dispatcher(config, metrics)
     )
-    for model in served:
-        metrics.watch(model.name, model.client)
+    served.on_start(lambda model: metrics.watch(model.name, model.client))
     app = Api(
         title="Cenote",
         version=__version__,

@@ -1,6 +1,6 @@
-"""From two configs to a server that answers, and down again without losing a request.
+"""From configs to a server that answers, and down again without losing a request.
 
-The engine starts in its own process while this one reads the model's config and tokenizer; this
+Each engine starts in its own process while this one reads the model's config and tokenizer; this
 process never imports torch. SIGTERM and SIGINT drain: nothing new is taken, what runs is finished.
 """
 
@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -23,11 +23,12 @@ from cenote.config.engine import EngineConfig
 from cenote.config.model import load_model_config
 from cenote.config.server import ServerConfig
 from cenote.engine.client import EngineClient, start_engine
+from cenote.errors import InvalidRequest
 from cenote.loader.hub import resolve
 from cenote.processors.registry import Processors
 from cenote.processors.tokenizer import Tokenizer
 from cenote.server.app import create_app
-from cenote.server.served import ServedModel
+from cenote.server.served import LazyModel, ServedModel
 from cenote.server.state import Server
 
 logger = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE_SECONDS = 75
 
 
-def serve(engine: EngineConfig, server: ServerConfig) -> None:
-    """Serves one model until SIGTERM or SIGINT; returns when all running requests are answered.
+def serve(engine: EngineConfig | Sequence[EngineConfig], server: ServerConfig) -> None:
+    """Serves models until SIGTERM or SIGINT; returns when all running requests are answered.
 
     Raises `ModelLoadError` where the model can't be served, and `OSError` where the address can't
     be listened on: that is tried first, because loading may take long.
@@ -47,14 +48,80 @@ def serve(engine: EngineConfig, server: ServerConfig) -> None:
     server = server.with_environment()
     listener = bind(server)
     try:
+        engines = [engine] if isinstance(engine, EngineConfig) else list(engine)
+        check_names(engines, server)
         with _exit_on_signals():
-            model = load(engine, server)
+            models = load_all(engines, server)
         try:
-            _run(model, server, listener)
+            _run(models, server, listener)
         finally:
-            model.client.close()
+            _close_all(models)
     finally:
         listener.close()
+
+
+def check_names(engines: Sequence[EngineConfig], server: ServerConfig) -> None:
+    """Refuses names that no model, or more than one, would have. Raises `InvalidRequest`."""
+    if server.served_model_name and len(engines) > 1:
+        raise InvalidRequest(
+            "served_model_name is for one model; with several, use alias.",
+            param="served_model_name",
+        )
+    served = [engine.model for engine in engines]
+    for text in server.alias:
+        name, _, model = text.partition("=")
+        if not name or model not in served:
+            raise InvalidRequest(
+                f"alias must be name=model with one of the models {served}, not {text!r}.",
+                param="alias",
+            )
+
+
+def load_all(
+    engines: Sequence[EngineConfig], server: ServerConfig
+) -> list[ServedModel | LazyModel]:
+    """All models, one after the other; none stays running where one can't be served."""
+    models: list[ServedModel | LazyModel] = []
+    try:
+        for engine in engines:
+            models.append(load_lazily(engine, server) if server.lazy else load(engine, server))
+    except BaseException:
+        _close_all(models)
+        raise
+    return models
+
+
+def load_lazily(engine: EngineConfig, server: ServerConfig) -> LazyModel:
+    """A model whose folder is read now, so that what is wrong with it is told now."""
+    found = resolve(engine.model, engine.revision)
+    config = load_model_config(
+        found.folder, name=found.name, revision=found.revision, engine=engine
+    )
+    Tokenizer(found.folder, config)
+    return LazyModel(
+        _names(engine, server, found.name),
+        config,
+        lambda: load(engine, server),
+        adapters=_adapters(engine),
+    )
+
+
+def _names(engine: EngineConfig, server: ServerConfig, own: str) -> tuple[str, ...]:
+    """The names of a model: its own or those it is served under, and its aliases."""
+    aliases = (text.partition("=") for text in server.alias)
+    more = [name for name, _, model in aliases if model == engine.model]
+    return tuple(dict.fromkeys((*(server.served_model_name or (own,)), *more)))
+
+
+def _adapters(engine: EngineConfig) -> tuple[str, ...]:
+    return tuple(adapter.partition("=")[0] for adapter in engine.adapters)
+
+
+def _close_all(models: Sequence[ServedModel | LazyModel]) -> None:
+    for model in models:
+        running = model.running if isinstance(model, LazyModel) else model
+        if running is not None:
+            running.client.close()
 
 
 def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
@@ -72,12 +139,12 @@ def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
             raise
         client = starting.result()
     return ServedModel(
-        names=server.served_model_name or (found.name,),
+        names=_names(engine, server, found.name),
         config=config,
         tokenizer=tokenizer,
         processors=Processors(config, tokenizer, client.ready, engine),
         client=client,
-        adapters=tuple(adapter.partition("=")[0] for adapter in engine.adapters),
+        adapters=_adapters(engine),
     )
 
 
@@ -133,9 +200,9 @@ class HttpServer(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
-    """Uvicorn over the app of one model, with all its settings in one place."""
-    app = create_app([model], server)
+def http_server(models: Sequence[ServedModel | LazyModel], server: ServerConfig) -> HttpServer:
+    """Uvicorn over the app of some models, with all its settings in one place."""
+    app = create_app(models, server)
     config = uvicorn.Config(
         app,
         loop="auto",
@@ -156,12 +223,14 @@ def http_server(model: ServedModel, server: ServerConfig) -> HttpServer:
     return HttpServer(config, app.state.server)
 
 
-def _run(model: ServedModel, server: ServerConfig, listener: socket.socket) -> None:
+def _run(
+    models: Sequence[ServedModel | LazyModel], server: ServerConfig, listener: socket.socket
+) -> None:
     # What is there now stays: looking through it for garbage, over and over, only makes pauses.
     gc.collect()
     gc.freeze()
-    logger.info("Ready: %s at %s.", model.name, _url(listener))
-    http_server(model, server).run(sockets=[listener])
+    logger.info("Ready: %s at %s.", ", ".join(model.name for model in models), _url(listener))
+    http_server(models, server).run(sockets=[listener])
 
 
 def _url(listener: socket.socket) -> str:

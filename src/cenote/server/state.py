@@ -103,4 +103,5 @@ async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
     body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given
-    return body, Call(server, request, server.models.find(body.model), request_id)
+    target = await server.models.start(body.model)
+    return body.resolved(target.model.processors), Call(server, request, target, request_id)

@@ -66,6 +66,6 @@ async def _body(request: Request, kind: type[BodyT]) -> BodyT:
 async def _control(
     request: Request, body: ModelBody, method: str, args: dict[str, Any] | None = None
 ) -> Response:
-    target = server_of(request).models.find(body.model)
+    target = await server_of(request).models.start(body.model)
     result = await asyncio.wrap_future(target.model.client.control(method, **(args or {})))
     return Answer.json({"model": target.name, "method": method, "result": result}).response

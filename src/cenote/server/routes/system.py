@@ -14,7 +14,7 @@ from cenote.server.metrics import CONTENT_TYPE
 from cenote.server.openapi import describe
 from cenote.server.routing import plain_router
 from cenote.server.schemas.system import Load, ModelCard, ModelList, Version
-from cenote.server.served import Target
+from cenote.server.served import Entry
 from cenote.server.state import server_of
 
 router = plain_router("server")
@@ -35,7 +35,7 @@ async def health(request: Request) -> Response:
 @router.get("/models", include_in_schema=False)
 async def list_models(request: Request) -> Response:
     """Every name that requests may use, with what stands behind it."""
-    cards = [_card(target) for target in server_of(request).models.targets]
+    cards = [_card(entry) for entry in server_of(request).models.entries]
     return _json({"object": "list", "data": cards})
 
 
@@ -63,25 +63,31 @@ async def get_load(request: Request) -> Response:
     return _json({"server_load": server_of(request).metrics.requests_in_flight - 1})
 
 
-def _card(target: Target) -> dict[str, Any]:
-    model = target.model
-    ready = model.client.ready
+def _card(entry: Entry) -> dict[str, Any]:
+    """What is known of a name. Of a model that has not been started, its folder's part only."""
+    model, running = entry.model, entry.running
+    ready = running.client.ready if running else None
+    config = model.config
     return {
-        "id": target.name,
+        "id": entry.name,
         "object": "model",
         "created": model.created,
         "owned_by": "cenote",
-        "root": model.config.name,
-        "parent": model.name if target.adapter else None,
-        "max_model_len": ready.max_model_len,
+        "root": config.name,
+        "parent": model.name if entry.adapter else None,
+        "max_model_len": ready.max_model_len if ready else config.max_model_len,
         "permission": [],
-        "tasks": ready.supported_tasks,
-        "score_kind": model.processors.score_kind,
-        "embedding_size": ready.embedding_size,
-        "dtype": ready.dtype,
-        "device": ready.device,
-        "kernels": ready.kernels,
-        "revision": model.config.revision,
+        "loaded": running is not None,
+        "tasks": ready.supported_tasks if ready else None,
+        "score_kind": running.processors.score_kind if running else None,
+        "embedding_size": ready.embedding_size if ready else None,
+        "dimensions": list(config.pooler.matryoshka) or None,
+        "prompts": sorted(config.pooler.prompts),
+        "default_prompt_name": config.pooler.default_prompt_name,
+        "dtype": ready.dtype if ready else None,
+        "device": ready.device if ready else None,
+        "kernels": ready.kernels if ready else None,
+        "revision": config.revision,
     }
 
 

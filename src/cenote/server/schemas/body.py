@@ -7,12 +7,14 @@ values are checked by the processors, so that online and offline refuse the same
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cenote.errors import InvalidRequest
 from cenote.processors.inputs import PromptOptions
+from cenote.processors.registry import Processors
+from cenote.server.schemas.prompts import shown
 
 
 class Body(BaseModel):
@@ -33,6 +35,22 @@ class Body(BaseModel):
                 f"{name} was removed; use {cls.removed[name]} instead.", param=name
             )
 
+    def agreed(self, *names: str) -> Any:
+        """The value of a field under any of its names, the usual one first; None: not given.
+
+        Raises `InvalidRequest` where two of the names are given and differ.
+        """
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        values = list(given.items())
+        for name, value in values[1:]:
+            if value != values[0][1]:
+                raise InvalidRequest(
+                    f"{name} is another name of {values[0][0]}, but {name} is {shown(value)} and "
+                    f"{values[0][0]} is {shown(values[0][1])}.",
+                    param=name,
+                )
+        return values[0][1] if values else None
+
 
 class ModelBody(Body):
     """A body that names the model."""
@@ -42,6 +60,10 @@ class ModelBody(Body):
         description="A served name, alias or adapter; absent: the first served model.",
         examples=["minilm"],
     )
+
+    def resolved(self, processors: Processors) -> Self:
+        """The body with what only the model's processors can make of it (a conversation's text)."""
+        return self
 
 
 class PromptBody(ModelBody):
@@ -81,14 +103,8 @@ class PromptBody(ModelBody):
 
     def activation(self) -> bool | None:
         """`use_activation` under either of its names; raises `InvalidRequest` where they differ."""
-        names = {self.use_activation, self.normalize} - {None}
-        if len(names) > 1:
-            raise InvalidRequest(
-                f"normalize is another name of use_activation, but normalize is {self.normalize} "
-                f"and use_activation is {self.use_activation}.",
-                param="normalize",
-            )
-        return names.pop() if names else None
+        found: bool | None = self.agreed("use_activation", "normalize")
+        return found
 
     def options(self, request_id: str, adapter: str | None) -> PromptOptions:
         """The fields above as processors take them."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from cenote.processors.inputs import ClassifyInput
 from cenote.server.schemas.body import Item, ListAnswer
-from cenote.server.schemas.embed import InputBody
+from cenote.server.schemas.embed import InputBody, input_config
 
 
 class ClassifyRequest(InputBody):
     """Texts to classify."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["I loved it."]}]})
+    model_config = input_config({"input": ["I loved it."]})
 
     def to_input(self, request_id: str, adapter: str | None) -> ClassifyInput:
         return ClassifyInput(

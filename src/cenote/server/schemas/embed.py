@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field
 
 from cenote.errors import InvalidRequest
 from cenote.processors.inputs import EmbedInput, PromptOptions, SparseOptions
+from cenote.processors.registry import Processors
 from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endianness
 from cenote.server.schemas.body import Answer, Item, ListAnswer, PromptBody
 from cenote.server.schemas.prompts import Prompts
+
+# One message of a conversation: what it may have is the template's affair.
+Message = dict[str, Any]
 
 # Each takes some 150 bytes of a header line, of which usual clients read 64 KiB at most.
 MAX_DESCRIBED_INPUTS = 256
 
 
+def input_config(*examples: dict[str, Any]) -> ConfigDict:
+    """The config of a body that has input or messages, with its examples for the document."""
+    either: list[Any] = [{"required": ["input"]}, {"required": ["messages"]}]
+    return ConfigDict(json_schema_extra={"anyOf": either, "examples": [*examples]})
+
+
 class InputBody(PromptBody):
     """A body whose `input` is one prompt or several, as text or token ids."""
 
+    model_config = input_config()
+
     input: Prompts = Field(
-        description="A text, a list of texts, token ids, or a list of token-id lists.",
+        [],
+        description="A text, a list of texts or of objects with text, token ids, or a list of "
+        "token-id lists. Required unless there are messages.",
         examples=["Where do cenotes come from?"],
     )
-    add_special_tokens: bool = Field(
-        True, description="Whether the tokenizer adds its special tokens to texts."
+    messages: list[Message] | None = Field(
+        None, description="A conversation in place of input; the model's chat template renders it."
+    )
+    add_generation_prompt: bool = Field(
+        False, description="messages: end with what opens an assistant's turn."
+    )
+    continue_final_message: bool = Field(
+        False, description="messages: leave the last message open. Not with add_generation_prompt."
+    )
+    add_special_tokens: bool | None = Field(
+        None,
+        description="Whether the tokenizer adds its special tokens to texts; absent: to input yes, "
+        "to messages no, since templates write them out.",
     )
     prompt: str | None = Field(
         None, description="Text to put before each input, as sentence-transformers does."
@@ -37,10 +62,28 @@ class InputBody(PromptBody):
         None, description="query or document, for models that encode the two differently."
     )
 
+    def resolved(self, processors: Processors) -> Self:
+        """The body with its messages as the one text of `input`. Raises `InvalidRequest`."""
+        given = self.model_fields_set
+        if self.messages is None:
+            if "input" not in given:
+                raise InvalidRequest("input is missing.", param="input")
+            return self
+        if "input" in given:
+            raise InvalidRequest("Give input or messages, not both.", param="messages")
+        text = processors.chat_text(
+            self.messages,
+            self.chat_template_kwargs,
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+        )
+        adds = bool(self.add_special_tokens)
+        return self.model_copy(update={"input": [text], "add_special_tokens": adds})
+
     def options(self, request_id: str, adapter: str | None) -> PromptOptions:
         return replace(
             super().options(request_id, adapter),
-            add_special_tokens=self.add_special_tokens,
+            add_special_tokens=self.add_special_tokens is not False,
             prompt=self.prompt,
             prompt_name=self.prompt_name,
             input_type=self.input_type,
@@ -108,11 +151,7 @@ class SparseBody(VectorBody):
 class EmbeddingRequest(SparseBody):
     """OpenAI's embeddings request, with extensions."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"model": "minilm", "input": ["First text.", "Second text."]}]
-        }
-    )
+    model_config = input_config({"model": "minilm", "input": ["First text.", "Second text."]})
 
     return_sparse: bool = Field(
         False,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import TASKS, Task
 from cenote.processors.inputs import PoolingInput
 from cenote.server.schemas.body import Item, ListAnswer
-from cenote.server.schemas.embed import SparseBody
+from cenote.server.schemas.embed import SparseBody, input_config
 
 # Names that vLLM once had, and where what they did is found now.
 REMOVED_TASKS = {
@@ -24,9 +24,7 @@ REMOVED_TASKS = {
 class PoolingRequest(SparseBody):
     """Prompts and a task; absent, the task is the model's first."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"input": "One vector a token.", "task": "token_embed"}]}
-    )
+    model_config = input_config({"input": "One vector a token.", "task": "token_embed"})
 
     task: str | list[str] | None = Field(
         None,

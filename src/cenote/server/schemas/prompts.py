@@ -35,6 +35,8 @@ def _check_prompts(value: Any, info: ValidationInfo) -> list[str] | list[list[in
         )
     if not value:
         return []
+    if isinstance(value[0], dict):
+        return [_text_of(item, field, f"{field}[{i}]") for i, item in enumerate(value)]
     if isinstance(value[0], str):
         return _all_strings(value, field)
     if isinstance(value[0], list):
@@ -122,13 +124,14 @@ _PART = {
 }
 _TEXT_OBJECT = {"type": "object", "properties": {"text": _STRING, "content": _array(_PART)}}
 _TEXT = {"anyOf": [_STRING, _TEXT_OBJECT]}
+_TEXT_OBJECTS = _array(_TEXT_OBJECT)
 _TEXTS = {"anyOf": [_STRING, _TEXT_OBJECT, _array(_TEXT)]}
 
 # One text, several, one prompt of token ids, or several; always a list after the check.
 Prompts = Annotated[
     list[str] | list[list[int]],
     PlainValidator(_check_prompts),
-    WithJsonSchema({"anyOf": [_STRING, _array(_STRING), _IDS, _array(_IDS)]}),
+    WithJsonSchema({"anyOf": [_STRING, _array(_STRING), _IDS, _array(_IDS), _TEXT_OBJECTS]}),
 ]
 # One text or several, as strings or objects with text.
 Texts = Annotated[list[str], PlainValidator(_check_texts), WithJsonSchema(_TEXTS)]

@@ -38,14 +38,24 @@ class ModelCard(Answer):
     parent: str | None = Field(description="The base model, for adapters.")
     max_model_len: int
     permission: list[Any]
-    tasks: list[Task] = Field(description="Extension: what the model does.")
+    loaded: bool = Field(description="Extension: false until its first request, with --lazy.")
+    tasks: list[Task] | None = Field(
+        description="Extension: what the model does; null, like what follows, until it is loaded."
+    )
     score_kind: str | None = Field(
         description="Extension: bi_encoder, cross_encoder, late_interaction, or null: can't score."
     )
-    embedding_size: int = Field(description="Extension.")
-    dtype: str = Field(description="Extension: number format that it runs in.")
-    device: str = Field(description="Extension.")
-    kernels: str = Field(description="Extension: the CPU kernels that run.")
+    embedding_size: int | None = Field(description="Extension.")
+    dimensions: list[int] | None = Field(
+        description="Extension: the sizes that its vectors were trained to be cut to."
+    )
+    prompts: list[str] = Field(description="Extension: names for prompt_name and input_type.")
+    default_prompt_name: str | None = Field(
+        description="Extension: the prompt of requests that name none."
+    )
+    dtype: str | None = Field(description="Extension: number format that it runs in.")
+    device: str | None = Field(description="Extension.")
+    kernels: str | None = Field(description="Extension: the CPU kernels that run.")
     revision: str = Field(description="Extension.")
 
 
