@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -12,12 +13,15 @@ import pytest
 import torch
 import transformers
 from heads import HEADS, Rows, assert_head_matches, random_ids, reference_outputs, resave
-from reference import Served, Tolerance, assert_matches_reference, pack, serve
+from reference import TEXTS, Served, Tolerance, assert_matches_reference, pack, serve
 from safetensors.torch import load_file, save_file
 from sentence import assert_vectors_match
 from tiny import MakeTiny, edit_config
 from torch import Tensor
 from torch.nn import functional as F
+
+from cenote import LLM
+from cenote.errors import InvalidRequest
 
 TASKS = ["retrieval.query", "retrieval.passage", "separation"]
 RANK, ALPHA = 4, 2
@@ -155,6 +159,42 @@ def test_each_sequence_of_a_batch_has_its_own_adapter(
         (expected,) = reference_outputs(served, [ids[index]], None, references[name])
         for found, what in ((together, "in a batch"), (again, "alone")):
             tolerance.check(found[index].mean(0), expected.mean(0), f"{name} {what}")
+
+
+def test_prompts_and_sides_choose_the_adapter(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("JinaEmbeddingsV3Model", "unigram", **LONG)
+    folder, merged = save_adapted(base, tmp_path)
+    kinds = ["custom_st.Transformer", "sentence_transformers.models.Normalize"]
+    modules = [{"name": str(i), "path": "", "type": kind} for i, kind in enumerate(kinds)]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    prompts = {task: f"{task}: " if "retrieval" in task else "" for task in TASKS}
+    settings = {"prompts": prompts, "similarity_fn_name": "cosine"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    texts = list(TEXTS[1:3])
+    served = serve(folder, "torch", max_model_len=600)
+
+    def expected(path: Path, prefix: str) -> Tensor:
+        rows = reference_outputs(served, served.encode([prefix + t for t in texts]), None, path)
+        return F.normalize(torch.stack([row.mean(0) for row in rows]), dim=-1)
+
+    wanted = {task: expected(path, prompts[task]) for task, path in zip(TASKS, merged, strict=True)}
+    with LLM(str(folder), dtype="float32", max_model_len=600) as llm:
+
+        def found(**options: Any) -> Tensor:
+            return torch.tensor([item.embedding.tolist() for item in llm.embed(texts, **options)])
+
+        for options, vectors in (
+            ({"prompt_name": TASKS[2]}, wanted[TASKS[2]]),
+            ({"input_type": "query"}, wanted[TASKS[0]]),
+            ({"input_type": "document"}, wanted[TASKS[1]]),
+            ({"adapter": TASKS[1]}, expected(merged[1], "")),
+            ({}, expected(base, "")),
+        ):
+            torch.testing.assert_close(found(**options), vectors, atol=1e-5, rtol=0)
+        scores = [item.score for item in llm.score(texts[0], texts)]
+        with pytest.raises(InvalidRequest, match="No adapter is named 'absent'"):
+            llm.embed(texts, adapter="absent")
+    torch.testing.assert_close(torch.tensor(scores), wanted[TASKS[1]] @ wanted[TASKS[0]][0])
 
 
 def test_texts_give_the_vectors_of_sentence_transformers(

@@ -48,6 +48,10 @@ _SETTINGS_FILES = (
     "sentence_xlnet_config.json",
 )
 
+# The own module of models with task adapters (Jina v3): a Transformer that also picks an adapter,
+# which is done elsewhere here.
+_ADAPTED = "custom_st.Transformer"
+
 _ROUTER = "router_config.json"
 
 
@@ -109,6 +113,8 @@ def _module(folder: Path, entry: Any) -> Module:
         type_path, inner = str(entry["type"]), str(entry.get("path", ""))
     except (AttributeError, KeyError, TypeError):
         raise ModelLoadError(f"{path}: {entry!r} is not a module.") from None
+    if type_path == _ADAPTED and read_object(folder / "config.json").get("lora_adaptations"):
+        type_path = "sentence_transformers.models.Transformer"
     if not type_path.startswith(("sentence_transformers.", "pylate.")):
         raise ModelLoadError(
             f"{path}: module type {type_path!r} is code of the model repository, which never runs."
@@ -131,8 +137,10 @@ def transformer_folder(folder: Path) -> Path:
     """Where config.json, weights and tokenizer lie: `folder`, or below it in early models."""
     if not (folder / "modules.json").is_file():
         return folder
-    inner = [folder / one.folder for one in read_modules(folder) if one.kind in _TRANSFORMERS]
-    return inner[0] if inner and (inner[0] / "config.json").is_file() else folder
+    first = (*_TRANSFORMERS, "StaticEmbedding")
+    inner = [folder / one.folder for one in read_modules(folder) if one.kind in first]
+    names = ("config.json", "tokenizer.json")
+    return inner[0] if inner and any((inner[0] / n).is_file() for n in names) else folder
 
 
 def pooling_modes(config: dict[str, Any]) -> tuple[PoolingMode, ...]:

@@ -21,6 +21,7 @@ from cenote.params import PoolingParams, Task
 from cenote.processors import validation
 from cenote.processors.extras import EngineExtras
 from cenote.processors.inputs import Prompt, PromptOptions, SparseOptions
+from cenote.processors.prompts import adapter_for
 from cenote.processors.tokenizer import Encoded, Tokenizer
 
 Offsets = list[tuple[int, int]]
@@ -58,7 +59,8 @@ class Preparer:
         self.supported_tasks: tuple[Task, ...] = tuple(ready.supported_tasks)
         self.embedding_size = ready.embedding_size
         self.max_model_len = ready.max_model_len
-        self._adapters = frozenset(item.partition("=")[0] for item in engine.adapters)
+        loaded = {item.partition("=")[0] for item in engine.adapters}
+        self._adapters = frozenset(loaded | set(config.adapters))
 
     def params(
         self,
@@ -187,13 +189,17 @@ class Preparer:
         prompts: Sequence[TokenPrompt],
         params: Sequence[PoolingParams],
         options: PromptOptions,
+        adapters: Sequence[str | None] | None = None,
     ) -> list[EngineRequest]:
         """One engine request for each prompt, all with the request's extras and unique ids.
 
-        A caller's `request_id` is only a prefix: equal ids of two clients never meet.
+        `adapters` where prompts of one request have different ones. A caller's `request_id` is
+        only a prefix: equal ids of two clients never meet.
         """
         extras = EngineExtras.of(options)
         self._check_adapter(options.adapter)
+        if adapters is None:
+            adapters = [adapter_for(self.config, options)] * len(prompts)
         unique = uuid.uuid4().hex
         base = f"{options.request_id}-{unique}" if options.request_id else unique
         arrival = time.monotonic()
@@ -204,9 +210,11 @@ class Preparer:
                 params=param,
                 priority=options.priority,
                 arrival_time=arrival,
-                adapter=options.adapter,
+                adapter=adapter,
             )
-            for index, (prompt, param) in enumerate(zip(prompts, params, strict=True))
+            for index, (prompt, param, adapter) in enumerate(
+                zip(prompts, params, adapters, strict=True)
+            )
         ]
 
     def _token_ids(self, ids: Sequence[int], options: PromptOptions, param: str) -> TokenPrompt:

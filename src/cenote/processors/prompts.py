@@ -15,6 +15,7 @@ It knows no tokens: how many of them a prefix has is counted where texts are enc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from cenote.config.model import ModelConfig
 from cenote.errors import InvalidRequest
@@ -62,6 +63,25 @@ def side_prefix(config: ModelConfig, options: PromptOptions, side: str) -> str:
         if chosen is not None:
             return chosen
     return _by_input_type(config.pooler.prompts, side)
+
+
+def adapter_for(config: ModelConfig, options: PromptOptions, side: str | None = None) -> str | None:
+    """The low-rank adapter of a request's texts, or of one side of a score; None: none.
+
+    `adapter` itself; else the model's own task adapter that has the name of the prompt in use
+    (`prompt_name`, `input_type`, the side's, the default one).
+    """
+    if options.adapter is not None or not config.adapters:
+        return options.adapter
+    names: list[str | None] = []
+    if side is None or side == side_of(options.input_type):
+        names += [options.prompt_name, options.input_type]
+    meant = side or _SIDE_OF.get(options.input_type or "")
+    if meant is not None:
+        names += _SIDES[cast(InputType, meant)]
+    elif options.prompt_name is None and options.prompt is None:
+        names.append(config.pooler.default_prompt_name)
+    return next((name for name in names if name in config.adapters), None)
 
 
 def side_of(input_type: str | None) -> InputType:

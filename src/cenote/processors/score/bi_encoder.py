@@ -16,7 +16,7 @@ from cenote.outputs import Score
 from cenote.processors.inputs import PromptOptions, ScoreInput
 from cenote.processors.prepare import Preparer, TokenPrompt, per_prompt
 from cenote.processors.prepared import Prepared
-from cenote.processors.prompts import side_prefix
+from cenote.processors.prompts import adapter_for, side_prefix
 from cenote.processors.score.limits import LimitedText
 from cenote.processors.score.sides import read_sides, refuse_fields
 from cenote.processors.score.similarity import similarity
@@ -56,7 +56,13 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
             for index, (a, b) in enumerate(pairs)
         ]
 
-    return Prepared(preparer.requests(prompts, per_prompt(params, prompts), options), finish)
+    adapters = [
+        adapter_for(preparer.config, options, side)
+        for side, texts in (("query", queries), ("document", documents))
+        for _ in texts
+    ]
+    requests = preparer.requests(prompts, per_prompt(params, prompts), options, adapters)
+    return Prepared(requests, finish)
 
 
 def count_once(prompts: Sequence[TokenPrompt], pairs: Sequence[tuple[int, ...]]) -> list[int]:
