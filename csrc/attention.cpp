@@ -331,13 +331,26 @@ void fetch_next(const Plan& plan, int64_t s, const Sequence& seq, int64_t h, Spa
   }
 }
 
+// What a workspace holds, for the next query head that reads the same keys.
+struct Gathered {
+  const void* source = nullptr;
+  Span span = {0, 0};
+  Keys keys = {};
+};
+
 template <class T, class Products>
 void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries,
-                  const Workspace& work) {
+                  const Workspace& work, Gathered& gathered) {
   const Head<T> head = head_of<T>(plan.args, seq, h);
-  const bool once = queries.size() <= kWidest * kLanes;
-  const Keys keys = Products::gather(head.keys, plan.visible(seq, queries), plan.args.head_dim, once,
-                                     work.keys, work.values);
+  const Span visible = plan.visible(seq, queries);
+  if (gathered.source != head.keys.k || gathered.span.begin != visible.begin ||
+      gathered.span.end != visible.end) {
+    const bool once = queries.size() <= kWidest * kLanes;
+    gathered = {head.keys.k, visible,
+                Products::gather(head.keys, visible, plan.args.head_dim, once, work.keys,
+                                 work.values)};
+  }
+  const Keys& keys = gathered.keys;
   for (int64_t q = queries.begin; q < queries.end; q += kWidest * kLanes) {
     const Span tile = {q, at_most(q + kWidest * kLanes, queries.end)};
     if (tile.size() > kLanes) {
@@ -404,6 +417,7 @@ template <class T, class Products>
 void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
   const Workspace work = workspace<Products>(plan.args, costs.most_keys);
   const typename Products::Session session;
+  Gathered gathered;
   int64_t s = 0;
   for (int64_t high = plan.args.sequences; s < high;) {  // the first sequence that ends after `from`
     const int64_t middle = (s + high) / 2;
@@ -420,7 +434,7 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
       for_groups(seq, [&](Span queries) {
         if (reached >= from && reached < to) {
           fetch_next<T>(plan, s, seq, h, queries);
-          attend_group<T, Products>(plan, seq, h, queries, work);
+          attend_group<T, Products>(plan, seq, h, queries, work, gathered);
         }
         reached += cost(plan, seq, queries);
       });
