@@ -53,8 +53,9 @@ void make_weight(PackedWeight* weight, Address source, int dtype, int64_t out, i
   weight->out_features = out;
   weight->in_features = in;
   weight->halves = halves;
-  nb::gil_scoped_release release;
-  level.linear->pack(*weight, pointer<void>(source), source_dtype, pointer<float>(bias));
+  without_gil([&] {
+    level.linear->pack(*weight, pointer<void>(source), source_dtype, pointer<float>(bias));
+  });
 }
 
 int64_t bytes_of(const PackedWeight& weight) {
@@ -109,8 +110,7 @@ void linear(Address x, int x_dtype, int64_t rows, const PackedWeight& weight, Ad
   args.pre_norm = args_of(pre_norm, weight.in_features);
   args.residual = pointer<float>(residual);
   args.post_norm = args_of(post_norm, weight.out_features);
-  nb::gil_scoped_release release;
-  weight.kernels->linear(args);
+  without_gil([&] { weight.kernels->linear(args); });
 }
 
 void mlp(Address x, int x_dtype, int64_t rows, const PackedWeight& up, const PackedWeight& down,
@@ -137,16 +137,16 @@ void mlp(Address x, int x_dtype, int64_t rows, const PackedWeight& up, const Pac
   args.pre_norm = args_of(pre_norm, up.in_features);
   args.residual = pointer<float>(residual);
   args.post_norm = args_of(post_norm, down.out_features);
-  nb::gil_scoped_release release;
-  up.kernels->mlp(args);
+  without_gil([&] { up.kernels->mlp(args); });
 }
 
 double peak(const std::string& kind_name, double seconds) {
   const WeightKind kind = kind_named(kind_name);
   const LinearKernels& level = *kernels().linear;
   std::vector<double> rates(num_threads());
-  nb::gil_scoped_release release;
-  parallel_for(num_threads(), [&](int64_t i, int) { rates[i] = level.peak(kind, seconds); });
+  without_gil([&] {
+    parallel_for(num_threads(), [&](int64_t i, int) { rates[i] = level.peak(kind, seconds); });
+  });
   double total = 0;
   for (double rate : rates) total += rate;
   return total;

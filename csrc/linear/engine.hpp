@@ -10,15 +10,33 @@
 
 namespace cenote::CENOTE_ISA {
 
+// One call's operands. The sums are [rows][panels · kPanel] words; where `resume` is set they hold
+// what earlier inputs gave, else anything.
+struct Operands {
+  const char* rows;
+  const char* weights;  // of the first panel
+  int64_t panel_bytes;  // from panel to panel
+  int64_t chunks;
+  char* sums;
+  bool resume;
+  const char* next;  // weights that will be wanted soon,
+  int next_lines;    // and how many cache lines of them to fetch per chunk
+};
+
+// To the L2 cache: the panel in use keeps the L1 cache.
+CENOTE_INLINE void prefetch(const char* from, int lines) {
+  for (int i = 0; i < lines; ++i) __builtin_prefetch(from + i * 64, 0, 2);
+}
+
 // The product over the vector registers, M rows by P panels at a time.
 template <class DotType>
 struct VectorEngine {
   using Dot = DotType;
   using Accumulator = typename Dot::Accumulator;
   static constexpr int kTileRows = Dot::kTileRows;
-  static constexpr int kRowStep = 1;     // tiles may have any number of rows
-  static constexpr int kMaxPanels = 4;   // of one tile
-  struct Session {};                     // nothing to set up
+  static constexpr int kRowStep = 1;        // tiles may have any number of rows
+  static constexpr int64_t kPassBytes = 0;  // weights may stream from the L2 cache
+  struct Session {};                        // nothing to set up
 
   // Fewer rows leave registers for more panels, which hides the latency of the sums.
   static constexpr int panels_for(int rows) {
@@ -26,14 +44,12 @@ struct VectorEngine {
     return rows * 2 <= kTileRows ? 2 : 1;
   }
 
-  // `weights`: the first of the panels, `panel_bytes` apart. `out`: [rows][panels · kPanel].
-  static void multiply(int rows, int panels, const char* tile, const char* weights,
-                       int64_t panel_bytes, int64_t chunks, void* out) {
-    pick<kTileRows>(rows, panels)(tile, weights, panel_bytes, chunks, static_cast<char*>(out));
+  static void multiply(int rows, int panels, const Operands& operands) {
+    pick<kTileRows>(rows, panels)(operands);
   }
 
  private:
-  using Product = void (*)(const char*, const char*, int64_t, int64_t, char*);
+  using Product = void (*)(const Operands&);
 
   template <int M>
   static Product pick(int rows, int panels) {
@@ -46,13 +62,26 @@ struct VectorEngine {
   }
 
   template <int M, int P>
-  static void product(const char* tile, const char* weights, int64_t panel_bytes, int64_t chunks,
-                      char* out) {
+  static void product(const Operands& operands) {
     constexpr int kVectors = P * kPanelVectors;
     constexpr int kVectorBytes = kLanes * 4;
+    const char* rows = operands.rows;
+    const char* weights = operands.weights;
+    const char* next = operands.next;
+    const int64_t panel_bytes = operands.panel_bytes;
     Accumulator sums[M][kVectors] = {};
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-#pragma GCC unroll 4
+    if (operands.resume) {
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) {
+          std::memcpy(&sums[m][v], operands.sums + (m * kVectors + v) * kVectorBytes, kVectorBytes);
+        }
+      }
+    }
+    for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
+      prefetch(next, operands.next_lines);
+      next += operands.next_lines * 64;
       for (int step = 0; step < kChunkSteps<Dot>; ++step) {
         typename Dot::Columns columns[kVectors];
 #pragma GCC unroll 8
@@ -62,19 +91,19 @@ struct VectorEngine {
         }
 #pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
-          const auto row = Dot::row(tile + m * kChunkBytes + step * Dot::kStepBytes);
+          const auto row = Dot::row(rows + m * kChunkBytes + step * Dot::kStepBytes);
 #pragma GCC unroll 8
           for (int v = 0; v < kVectors; ++v) sums[m][v] = Dot::add(sums[m][v], row, columns[v]);
         }
         weights += kPanelVectors * kVectorBytes;
       }
-      tile += kTileRows * kChunkBytes;
+      rows += kTileRows * kChunkBytes;
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        std::memcpy(out + (m * kVectors + v) * kVectorBytes, &sums[m][v], kVectorBytes);
+        std::memcpy(operands.sums + (m * kVectors + v) * kVectorBytes, &sums[m][v], kVectorBytes);
       }
     }
   }
@@ -88,16 +117,15 @@ struct TileEngine {
   using Dot = DotType;
   static constexpr int kTileRows = 32;
   static constexpr int kRowStep = 16;
-  static constexpr int kMaxPanels = 2;
+  static constexpr int64_t kPassBytes = 24 << 10;  // of weights, which should stay in the L1 cache
   using Session = amx::Session;
 
   static constexpr int panels_for(int rows) { return rows <= 16 ? 2 : 1; }
 
-  static void multiply(int rows, int panels, const char* tile, const char* weights,
-                       int64_t panel_bytes, int64_t chunks, void* out) {
-    if (rows > 16) return product<2, 1>(tile, weights, panel_bytes, chunks, out);
-    if (panels == 2) return product<1, 2>(tile, weights, panel_bytes, chunks, out);
-    product<1, 1>(tile, weights, panel_bytes, chunks, out);
+  static void multiply(int rows, int panels, const Operands& operands) {
+    if (rows > 16) return product<2, 1>(operands);
+    if (panels == 2) return product<1, 2>(operands);
+    product<1, 1>(operands);
   }
 
   template <int Sum, int Rows, int Columns>
@@ -114,47 +142,56 @@ struct TileEngine {
 
   // Registers: 0–3 sums, 4–5 rows, 6–7 columns.
   template <int R, int P>
-  static void product(const char* tile, const char* weights, int64_t panel_bytes, int64_t chunks,
-                      void* out) {
-    constexpr int64_t kWeightStride = kPanel * 4;             // bytes from step to step
-    constexpr int64_t kChunkWeights = 16 * kWeightStride;     // 16 steps fill a tile
-    constexpr int64_t kOutStride = P * kPanel * 4;
-    amx::zero<0>();
-    amx::zero<1>();
-    if constexpr (R * P > 1) {
+  static void product(const Operands& operands) {
+    constexpr int64_t kWeightStride = kPanel * 4;          // bytes from step to step
+    constexpr int64_t kChunkWeights = 16 * kWeightStride;  // 16 steps fill a tile
+    constexpr int64_t kSumStride = P * kPanel * 4;
+    // The second pair of sums belongs to the second half of the rows or to the second panel.
+    constexpr int64_t kSecond = R == 2 ? 16 * kSumStride : kPanel * 4;
+    const char* rows = operands.rows;
+    const char* weights = operands.weights;
+    const char* next = operands.next;
+    char* sums = operands.sums;
+    if (operands.resume) {
+      amx::load<0>(sums, kSumStride);
+      amx::load<1>(sums + 64, kSumStride);
+      if constexpr (R * P > 1) {
+        amx::load<2>(sums + kSecond, kSumStride);
+        amx::load<3>(sums + kSecond + 64, kSumStride);
+      }
+    } else {
+      amx::zero<0>();
+      amx::zero<1>();
       amx::zero<2>();
       amx::zero<3>();
     }
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      amx::load<4>(tile, kChunkBytes);
-      if constexpr (R == 2) amx::load<5>(tile + 16 * kChunkBytes, kChunkBytes);
+    for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
       amx::load<6>(weights, kWeightStride);
+      amx::load<4>(rows, kChunkBytes);
       amx::load<7>(weights + 64, kWeightStride);
+      prefetch(next, operands.next_lines);
+      next += operands.next_lines * 64;
       dot<0, 4, 6>();
       dot<1, 4, 7>();
       if constexpr (R == 2) {
+        amx::load<5>(rows + 16 * kChunkBytes, kChunkBytes);
         dot<2, 5, 6>();
         dot<3, 5, 7>();
       }
       if constexpr (P == 2) {
-        amx::load<6>(weights + panel_bytes, kWeightStride);
-        amx::load<7>(weights + panel_bytes + 64, kWeightStride);
+        amx::load<6>(weights + operands.panel_bytes, kWeightStride);
+        amx::load<7>(weights + operands.panel_bytes + 64, kWeightStride);
         dot<2, 4, 6>();
         dot<3, 4, 7>();
       }
-      tile += kTileRows * kChunkBytes;
+      rows += kTileRows * kChunkBytes;
       weights += kChunkWeights;
     }
-    char* to = static_cast<char*>(out);
-    amx::store<0>(to, kOutStride);
-    amx::store<1>(to + 64, kOutStride);
-    if constexpr (R == 2) {
-      amx::store<2>(to + 16 * kOutStride, kOutStride);
-      amx::store<3>(to + 16 * kOutStride + 64, kOutStride);
-    }
-    if constexpr (P == 2) {
-      amx::store<2>(to + 128, kOutStride);
-      amx::store<3>(to + 192, kOutStride);
+    amx::store<0>(sums, kSumStride);
+    amx::store<1>(sums + 64, kSumStride);
+    if constexpr (R * P > 1) {
+      amx::store<2>(sums + kSecond, kSumStride);
+      amx::store<3>(sums + kSecond + 64, kSumStride);
     }
   }
 };

@@ -5,6 +5,7 @@
 // can't change a result.
 #pragma once
 
+#include "activation.hpp"
 #include "rows.hpp"
 
 namespace cenote::CENOTE_ISA {
@@ -23,42 +24,64 @@ struct Tile {
   }
 };
 
-// sums → f(sums + bias), in place, float32 afterwards.
-template <class Dot, class Function>
-void apply(const Tile& tile, const PackedWeight& weight, const float* row_scales, Function f) {
-  for (int c = 0; c < tile.columns; c += kLanes) {
-    const int64_t column = tile.first_column + c;
-    const Vec bias = load(weight.bias + column);
-    if constexpr (kQuantised<Dot>) {
-      const IntV offset = load_words(weight.column_sums + column);
-      const Vec scale = load(weight.scales + column);
-      for (int r = 0; r < tile.rows; ++r) {
-        const Vec whole = to_floats(load_words(tile.at(r, c)) - offset);
-        const Vec unit = scale * set1(row_scales[tile.first_row + r]);
-        store(tile.at(r, c), f(fma(whole, unit, bias)));
-      }
-    } else {
-      for (int r = 0; r < tile.rows; ++r) {
-        store(tile.at(r, c), f(load(tile.at(r, c)) + bias));
+// What a vector of columns has in common for all rows.
+template <class Dot, bool = kQuantised<Dot>>
+struct Column {
+  Vec bias;
+  Column() = default;
+  Column(const PackedWeight& weight, int64_t at) : bias(load(weight.bias + at)) {}
+  CENOTE_INLINE Vec value(const float* sums, Vec) const { return load(sums) + bias; }
+};
+
+template <class Dot>
+struct Column<Dot, true> {
+  Vec bias, scale;
+  IntV offset;
+  Column() = default;
+  Column(const PackedWeight& weight, int64_t at)
+      : bias(load(weight.bias + at)),
+        scale(load(weight.scales + at)),
+        offset(load_words(weight.column_sums + at)) {}
+  CENOTE_INLINE Vec value(const float* sums, Vec row_scale) const {
+    return fma(to_floats(load_words(sums) - offset), scale * row_scale, bias);
+  }
+};
+
+// Calls `emit(row, column, value)` with f(sums + bias) for each vector of the tile.
+template <class Dot, Activation kActivation, class Emit>
+void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+               const Emit& emit) {
+  constexpr bool kCoarse = !std::is_same_v<typename Dot::Weight, float>;
+  for (int panel = 0; panel < tile.columns; panel += kPanel) {
+    Column<Dot> columns[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) {
+      columns[v] = Column<Dot>(weight, tile.first_column + panel + v * kLanes);
+    }
+    for (int r = 0; r < tile.rows; ++r) {
+      const Vec row_scale = kQuantised<Dot> ? set1(row_scales[tile.first_row + r]) : zero();
+      for (int v = 0; v < kPanelVectors; ++v) {
+        const int c = panel + v * kLanes;
+        const Vec sum = columns[v].value(tile.at(r, c), row_scale);
+        emit(r, c, activate<kActivation, kCoarse>(sum));
       }
     }
   }
 }
 
+template <class Dot, class Emit>
+void finish(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+            Activation activation, const Emit& emit) {
+  with_activation(activation, [&](auto constant) {
+    finish_as<Dot, decltype(constant)::value>(tile, weight, row_scales, emit);
+  });
+}
+
+// The same in place, for a tile that another one will be multiplied with.
 template <class Dot>
-void apply(const Tile& tile, const PackedWeight& weight, const float* row_scales,
-           Activation activation) {
-  const auto with = [&](auto f) { apply<Dot>(tile, weight, row_scales, f); };
-  switch (activation) {
-    case Activation::none: return with([](Vec x) { return x; });
-    case Activation::relu: return with([](Vec x) { return relu(x); });
-    case Activation::gelu_erf: return with([](Vec x) { return gelu_erf(x); });
-    case Activation::gelu_tanh: return with([](Vec x) { return gelu_tanh(x); });
-    case Activation::silu: return with([](Vec x) { return silu(x); });
-    case Activation::tanh: return with([](Vec x) { return tanh(x); });
-    case Activation::quick_gelu:
-      return with([](Vec x) { return x * sigmoid(x * set1(1.702f)); });
-  }
+void finish_in_place(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+                     Activation activation) {
+  finish<Dot>(tile, weight, row_scales, activation,
+              [&](int r, int c, Vec x) { store(tile.at(r, c), x); });
 }
 
 // Rows of results, [rows][columns], and what is added to them.
@@ -68,15 +91,21 @@ struct Output {
   const float* residual;  // null, or laid out like data
   int64_t columns;
 
-  void write(const Tile& tile) const {
+  template <class Dot>
+  void write(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+             Activation activation) const {
+    const int64_t start = tile.first_row * columns + tile.first_column;
     const int64_t left = columns - tile.first_column;
-    for (int r = 0; r < tile.rows; ++r) {
-      const int64_t at = (tile.first_row + r) * columns + tile.first_column;
-      for (int c = 0; c < tile.columns && c < left; c += kLanes) {
-        Vec x = load(tile.at(r, c));
-        if (residual) x = x + load_up_to(residual + at + c, left - c);
-        store_up_to(data + at + c, x, left - c);
-      }
+    if (residual) {
+      finish<Dot>(tile, weight, row_scales, activation, [&](int r, int c, Vec x) {
+        if (c >= left) return;
+        const int64_t at = start + r * columns + c;
+        store_up_to(data + at, x + load_up_to(residual + at, left - c), left - c);
+      });
+    } else {
+      finish<Dot>(tile, weight, row_scales, activation, [&](int r, int c, Vec x) {
+        if (c < left) store_up_to(data + start + r * columns + c, x, left - c);
+      });
     }
   }
 };

@@ -48,35 +48,94 @@ void pack_rows(const Input& input, int64_t offset, const PackedRows<E>& block, i
 }
 
 // Multiplies a block with the panels [first, last) and, if `gap` isn't zero, also with the panels
-// `gap` behind each; hands every finished pair of tiles (or one and null) to `sink`.
+// `gap` behind each; hands every finished tile and its partner (or null) to `sink`.
+//
+// Tiles take turns at a panel, so that its weights come from far away only once. An engine that is
+// quicker than the L2 cache (E::kPassBytes) takes a panel in several passes over its inputs, each
+// short enough for the L1 cache, and fetches the next pass's weights meanwhile.
+template <class E>
+class Multiplier {
+ public:
+  Multiplier(const PackedRows<E>& block, const PackedWeight& weight)
+      : block_(block),
+        panels_(static_cast<const char*>(weight.panels)),
+        panel_bytes_(static_cast<int64_t>(weight.panel_bytes)),
+        at_once_(block.tiling.tiles ? E::panels_for(block.tiling.size(0)) : 1) {}
+
+  template <class Sink>
+  void run(int64_t first, int64_t last, int64_t gap, const Sink& sink) {
+    for (int64_t t = 0; t < block_.tiling.tiles; t += kGroup) {
+      const Group group{t, std::min(t + kGroup, block_.tiling.tiles)};
+      for (int64_t p = first; p < last;) {
+        const int count = p + at_once_ <= last ? at_once_ : 1;
+        if (gap) products(group, p + gap, count, p, words_[1], [](const Tile&) {});
+        products(group, p, count, p + gap + count, words_[0], [&](const Tile& one) {
+          if (!gap) return sink(one, nullptr);
+          const Tile other = tile(group, one.index, p + gap, count, words_[1]);
+          sink(one, &other);
+        });
+        p += count;
+      }
+    }
+  }
+
+ private:
+  using Dot = typename E::Dot;
+  static constexpr int64_t kGroup = 8;
+  static constexpr int64_t kTileBytes = E::kTileRows * kPanel * 4;
+  static constexpr int64_t kChunkWeights = kChunkSteps<Dot> * kPanel * 4;
+
+  struct Group {
+    int64_t first, end;
+    int64_t size() const { return end - first; }
+  };
+
+  Tile tile(const Group& group, int64_t index, int64_t panel, int count, char* words) const {
+    return {words + (index - group.first) * kTileBytes,
+            block_.tiling.size(index),
+            count * kPanel,
+            index,
+            block_.tiling.start(index),
+            panel * kPanel};
+  }
+
+  // The group's products with `count` panels, each handed to `done`; `next_panel` comes after them.
+  template <class Done>
+  void products(const Group& group, int64_t panel, int count, int64_t next_panel, char* words,
+                const Done& done) const {
+    const bool one_pass = E::kPassBytes == 0 || group.size() == 1;
+    const int64_t passes = one_pass ? 1 : divide_up(block_.chunks * kChunkWeights, E::kPassBytes);
+    const char* weights = panels_ + panel * panel_bytes_;
+    for (int64_t pass = 0; pass < passes; ++pass) {
+      const int64_t from = block_.chunks * pass / passes;
+      const int64_t to = block_.chunks * (pass + 1) / passes;
+      const bool last = pass + 1 == passes;
+      const char* next = last ? panels_ + next_panel * panel_bytes_ : weights + to * kChunkWeights;
+      // Each tile fetches its share of what comes next.
+      const int lines = one_pass ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
+      for (int64_t t = group.first; t < group.end; ++t) {
+        const Tile sums = tile(group, t, panel, count, words);
+        E::multiply(sums.rows, count,
+                    {block_.tile(t) + from * block_.kChunkStride, weights + from * kChunkWeights,
+                     panel_bytes_, to - from, sums.words, pass > 0, next, lines});
+        next += lines * (to - from) * 64;
+        if (last) done(sums);
+      }
+    }
+  }
+
+  const PackedRows<E>& block_;
+  const char* panels_;
+  int64_t panel_bytes_;
+  int at_once_;
+  [[no_unique_address]] typename E::Session session_;
+  alignas(64) char words_[2][kGroup * kTileBytes];
+};
+
 template <class E, class Sink>
 void multiply(const PackedRows<E>& block, const PackedWeight& weight, int64_t first, int64_t last,
               int64_t gap, const Sink& sink) {
-  constexpr int kWords = E::kTileRows * kPanel;
-  alignas(64) char words[2][kWords * 4];
-  [[maybe_unused]] typename E::Session session;
-  const int64_t panel_bytes = weight.panel_bytes;
-  const auto* panels = static_cast<const char*>(weight.panels);
-  const int at_once = block.tiling.tiles ? E::panels_for(block.tiling.size(0)) : 1;
-  for (int64_t p = first; p < last;) {
-    const int count = p + at_once <= last ? at_once : 1;
-    for (int64_t t = 0; t < block.tiling.tiles; ++t) {
-      const auto product = [&](int64_t panel, char* out) {
-        const int rows = block.tiling.size(t);
-        E::multiply(rows, count, block.tile(t), panels + panel * panel_bytes, panel_bytes,
-                    block.chunks, out);
-        return Tile{out, rows, count * kPanel, t, block.tiling.start(t), panel * kPanel};
-      };
-      const Tile one = product(p, words[0]);
-      if (gap == 0) {
-        sink(one, nullptr);
-      } else {
-        const Tile other = product(p + gap, words[1]);
-        sink(one, &other);
-      }
-    }
-    p += count;
-  }
+  Multiplier<E>(block, weight).run(first, last, gap, sink);
 }
 
 // Where the rows of a product go: [rows][columns] of T, or float32 first if a norm follows.
@@ -104,16 +163,18 @@ struct Result {
   template <class E>
   void write(const Tile& tile, const PackedRows<E>& block, const PackedWeight& weight,
              int64_t offset, float* rows) const {
-    apply<typename E::Dot>(tile, weight, block.scales, activation);
+    using Dot = typename E::Dot;
     if (dtype == DType::f32 || norm) {
-      Output<float>{rows, residual_at(offset), columns}.write(tile);
+      const Output<float> to{rows, residual_at(offset), columns};
+      to.template write<Dot>(tile, weight, block.scales, activation);
     } else {
-      bf16* to = static_cast<bf16*>(out) + offset * columns;
-      Output<bf16>{to, residual_at(offset), columns}.write(tile);
+      const Output<bf16> to{static_cast<bf16*>(out) + offset * columns, residual_at(offset),
+                            columns};
+      to.template write<Dot>(tile, weight, block.scales, activation);
     }
   }
 
-  void finish(int64_t offset, const float* rows, int64_t first, int64_t last) const {
+  void normalise_rows(int64_t offset, const float* rows, int64_t first, int64_t last) const {
     if (!norm) return;
     for (int64_t r = first; r < last; ++r) {
       const float* row = rows + r * columns;
@@ -204,7 +265,7 @@ void linear_by_rows(const Input& input, const PackedWeight& weight, const Result
     multiply<E>(block, weight, 0, weight.panel_count, 0, [&](const Tile& tile, const Tile*) {
       result.write<E>(tile, block, weight, offset, out_rows);
     });
-    result.finish(offset, out_rows, 0, count);
+    result.normalise_rows(offset, out_rows, 0, count);
   });
 }
 
@@ -223,7 +284,7 @@ void linear_by_columns(const Input& input, const PackedWeight& weight, const Res
   });
   if (!result.norm) return;
   over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
-    result.finish(0, out_rows, first, last);
+    result.normalise_rows(0, out_rows, first, last);
   });
 }
 
@@ -284,24 +345,15 @@ class Middle {
 
   void write(const Tile& tile, const Tile* other, const PackedWeight& up,
              const float* row_scales) const {
-    const bool first_acts = gate_ != Gate::second;
-    apply<Dot>(tile, up, row_scales, first_acts ? activation_ : Activation::none);
-    if (other) apply<Dot>(*other, up, row_scales, first_acts ? Activation::none : activation_);
-    // The product's tiles are the packed rows' tiles: both split the same block.
-    char* row_start = packed.tile(tile.index);
-    for (int r = 0; r < tile.rows; ++r) {
-      for (int c = 0; c < tile.columns; c += kLanes) {
-        const int64_t column = tile.first_column + c;
-        if (column >= limit()) break;
-        Vec x = load(tile.at(r, c));
-        if (other) x = x * load(other->at(r, c));
-        if constexpr (kQuantised<Dot>) {
-          store(waiting_ + (tile.first_row + r) * stride_ + column, x);
-        } else {
-          store_packed<E>(row_start + r * kChunkBytes, column, x);
-        }
-      }
+    if (!other) {
+      finish<Dot>(tile, up, row_scales, activation_,
+                  [&](int r, int c, Vec x) { put(tile, r, c, x); });
+      return;
     }
+    const bool first_acts = gate_ == Gate::first;
+    finish_in_place<Dot>(*other, up, row_scales, first_acts ? Activation::none : activation_);
+    finish<Dot>(tile, up, row_scales, first_acts ? activation_ : Activation::none,
+                [&](int r, int c, Vec x) { put(tile, r, c, x * load(other->at(r, c))); });
   }
 
   void quantise_rows(int64_t first, int64_t last) const {
@@ -317,6 +369,17 @@ class Middle {
  private:
   static int64_t stride_for(int64_t features, int64_t packed_columns) {
     return std::max(packed_columns, PackedRows<E>::chunks_of(features) * kChunk<Dot>);
+  }
+
+  // The product's tiles are the packed rows' tiles: both split the same block.
+  CENOTE_INLINE void put(const Tile& tile, int r, int c, Vec x) const {
+    const int64_t column = tile.first_column + c;
+    if (column >= limit()) return;
+    if constexpr (kQuantised<Dot>) {
+      store(waiting_ + (tile.first_row + r) * stride_ + column, x);
+    } else {
+      store_packed<E>(packed.tile(tile.index) + r * kChunkBytes, column, x);
+    }
   }
   int64_t limit() const { return kQuantised<Dot> ? stride_ : packed.padded_features(); }
 
@@ -369,7 +432,7 @@ void mlp_by_rows(const Input& input, const MlpPlan& mlp, const Result& result, i
                 [&](const Tile& tile, const Tile*) {
                   result.write<E>(tile, middle.packed, mlp.down, offset, out_rows);
                 });
-    result.finish(offset, out_rows, 0, count);
+    result.normalise_rows(offset, out_rows, 0, count);
   });
 }
 
@@ -401,7 +464,7 @@ void mlp_by_columns(const Input& input, const MlpPlan& mlp, const Result& result
   });
   if (!result.norm) return;
   over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
-    result.finish(0, out_rows, first, last);
+    result.normalise_rows(0, out_rows, first, last);
   });
 }
 
