@@ -17,7 +17,7 @@ from cenote.kernels.attention import AttentionSpec, Lengths
 from cenote.kernels.groups import equal_lengths, rows_at
 
 # Logits that exist at once: more sequences of a group than fit are taken in several calls.
-_MAX_LOGITS = 1 << 23
+_MAX_LOGITS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,63 +71,69 @@ def disentangled_attention(
     """
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     kind = torch.float32 if q.is_cpu else q.dtype
-    tables = (_by_head(vectors.keys, spec, kind), _by_head(vectors.queries, spec, kind))
     seq_lens = tuple(lengths.seq_lens)
     for group in equal_lengths(seq_lens, seq_lens):
         n = group.queries
-        index, used = _index(vectors.distances, n, q.device)
+        keys, queries = _rows_by_distance(vectors, n, spec, kind)
         at_once = max(_MAX_LOGITS // (spec.num_heads * n * n), 1)
         for first in range(0, len(group.query_starts), at_once):
             starts = group.query_starts[first : first + at_once]
             rows = rows_at(starts, n, q.device)
             shape = (len(starts), n, spec.num_heads, spec.head_dim)
-            parts = [x[rows].to(kind).view(shape).transpose(1, 2) for x in (q, k, v)]
-            logits = _logits(parts[0], parts[1], tables, index, used) * spec.scale
+            # Heads first, so that all sequences share a product with their head's table.
+            parts = [
+                x[rows].to(kind).view(shape).permute(2, 0, 1, 3).contiguous() for x in (q, k, v)
+            ]
+            logits = (parts[0] @ parts[1].transpose(-1, -2)).float()  # [heads, count, n, n]
+            if keys is not None:
+                logits += _by_key(parts[0], keys)
+            if queries is not None:
+                logits += _by_key(parts[1], queries).transpose(-1, -2)
+            logits *= spec.scale
             if key_mask is not None:
-                hidden = key_mask[rows].view(len(starts), 1, 1, n) == 0
-                logits = logits.masked_fill(hidden, float("-inf"))
+                hidden = key_mask[rows].view(1, len(starts), 1, n) == 0
+                logits = logits.masked_fill_(hidden, float("-inf"))
             weights = logits.softmax(dim=-1)
             if key_mask is not None:
-                weights = weights.nan_to_num(0.0)  # a query without a key gives zeros
+                weights = weights.nan_to_num_(0.0)  # a query without a key gives zeros
             result = weights.to(kind) @ parts[2]
-            out[rows] = result.transpose(1, 2).reshape(len(starts) * n, spec.q_size).to(q.dtype)
+            result = result.permute(1, 2, 0, 3).reshape(len(starts) * n, spec.q_size)
+            out[rows] = result.to(q.dtype)
     return out
 
 
-def _logits(
-    q: Tensor, k: Tensor, tables: tuple[Tensor | None, Tensor | None], index: Tensor, used: slice
-) -> Tensor:
-    """The three products' sum, float32 `[count, heads, n, n]`; q and k `[count, heads, n, d]`."""
-    logits = (q @ k.transpose(-1, -2)).float()
-    for side, table in zip((q, k), tables, strict=True):
+def _by_key(side: Tensor, table: Tensor) -> Tensor:
+    """Products of row i with the vector of its distance to row j, `[heads, count, n, n]`.
+
+    `side` is `[heads, count, n, d]`, `table` `[heads, d, 2n - 1]` in the order in which row n - 1
+    - i of the distances starts the ones of row i. So they are a slanted view, nothing is gathered.
+    """
+    heads, count, n, _ = side.shape
+    products = side.flatten(1, 2) @ table  # [heads, count · n, 2n - 1]
+    width = 2 * n - 1
+    strides = (count * n * width, n * width, width - 1, 1)
+    return products.as_strided((heads, count, n, n), strides, n - 1)
+
+
+def _rows_by_distance(
+    vectors: DistanceVectors, length: int, spec: AttentionSpec, kind: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    """The tables with a column for each distance (query - key), `[heads, d, 2 · length - 1]`.
+
+    For keys from the largest distance down, for queries, which are met by keys, upwards.
+    """
+    falling = _rows(vectors.distances, length)
+
+    def laid_out(table: Tensor | None, rows: Tensor) -> Tensor | None:
         if table is None:
-            continue
-        by_distance = side @ table[:, used].transpose(-1, -2)  # [count, heads, n, rows used]
-        # A key's products lie in its own row, so they are picked by key and then turned.
-        where = (index if side is q else index.T).expand(logits.shape)
-        picked = by_distance.gather(-1, where)
-        logits += picked if side is q else picked.transpose(-1, -2)
-    return logits
+            return None
+        picked = table[rows.to(table.device)].to(kind)
+        return picked.view(-1, spec.num_heads, spec.head_dim).permute(1, 2, 0)
 
-
-def _by_head(table: Tensor | None, spec: AttentionSpec, kind: torch.dtype) -> Tensor | None:
-    """`[rows, heads · dim] → [heads, rows, dim]`."""
-    if table is None:
-        return None
-    return table.to(kind).view(-1, spec.num_heads, spec.head_dim).transpose(0, 1)
-
-
-def _index(distances: Distances, length: int, device: torch.device) -> tuple[Tensor, slice]:
-    """For each query and key the row, counted from the first used one, int64 `[n, n]`; and which
-    rows are used."""
-    line, first = _line(distances, length)
-    used = slice(first, first + int(line[0]) + 1)
-    # The line starts at the largest distance: query q reads n rows from n - 1 - q on.
-    return line.to(device).unfold(0, length, 1).flip(0), used
+    return laid_out(vectors.keys, falling), laid_out(vectors.queries, falling.flip(0))
 
 
 @lru_cache(maxsize=1024)
-def _line(distances: Distances, length: int) -> tuple[Tensor, int]:
-    """Rows of the distances n - 1 down to 1 - n, less the least of them; and the least."""
-    rows = distances.rows(torch.arange(length - 1, -length, -1))
-    return rows - rows[-1], int(rows[-1])
+def _rows(distances: Distances, length: int) -> Tensor:
+    """The row of each distance from length - 1 down to 1 - length."""
+    return distances.rows(torch.arange(length - 1, -length, -1))
