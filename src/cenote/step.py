@@ -13,15 +13,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cenote.errors import CenoteError
-from cenote.params import PoolingParams
+from cenote.params import PoolingParams, Task
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpace:
+    """A causal model's pool of keys and values, as the runner has made it.
+
+    `model` names the weights in the keys of the prefix cache. `last_row_tasks` are the tasks whose
+    result is made of a prompt's last row alone, so that a prefix needn't run to give rows.
+    """
+
+    num_blocks: int
+    block_size: int  # tokens
+    model: str = ""
+    last_row_tasks: frozenset[Task] = frozenset()
+    prefix_caching: bool = True
+    chunked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class KVUse:
+    """How the pool is used: blocks held by requests, free ones that keep a prefix, and how many of
+    the `queries` tokens that were looked up since the start were `hits`."""
+
+    num_blocks: int
+    held: int
+    kept: int
+    hits: int
+    queries: int
 
 
 @dataclass(slots=True)
 class ScheduledRequest:
     """The part `[start, start + num_tokens)` of one prompt that runs in this step.
 
-    Bidirectional models always run whole prompts. `block_ids` are the prompt's KV blocks, for
-    causal models only.
+    Bidirectional models always run whole prompts. `block_ids` are the blocks of the prompt's keys
+    and values up to this part's end, for causal models only. A causal prompt may start after 0 in
+    its first step: the tokens before are in its blocks, and give no rows.
     """
 
     request_id: str

@@ -114,10 +114,17 @@ def is_kept(runner: PoolingRunner, key: str) -> bool:
 # --- the life cycle, row by row -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [None, 0, -1])
+@pytest.mark.parametrize("count", [None, -1])
 def test_adding_a_query_needs_a_use(runner: PoolingRunner, count: int | None) -> None:
     with pytest.raises(InvalidRequest, match="query_uses"):
         run(runner, query("k", count))
+    assert runner.num_entries == 0
+
+
+def test_a_query_whose_documents_are_gone_is_not_kept(runner: PoolingRunner) -> None:
+    assert "q" in run(runner, query("q", 0))
+    assert not is_kept(runner, "q")
+    end(runner, "q")
     assert runner.num_entries == 0
 
 

@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
         assert not any(group.live for group in self.groups.values())
         assert self.runner.pooling.num_entries == 0
         assert self.core.scheduler.num_groups == 0
-        assert not self.core.scheduler._by_waiter
+        assert not self.core.scheduler._runs
 
     def teardown(self) -> None:
         self.drain()

@@ -340,8 +340,8 @@ def test_mass_aborts_leave_nothing_behind() -> None:
     made.abort([str(i) for i in range(1000)])
     assert len(made._waiting._heap) <= 64
     assert made._waiting.num_tokens == 0
-    assert not made._by_input
-    assert not made._by_waiter
+    assert not made._runs._by_input
+    assert not made._runs
 
 
 # --- preemption ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ It knows no scheduling order, no tensors and no processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -16,7 +16,7 @@ import msgspec
 
 from cenote.engine.messages import EngineRequest
 from cenote.params import LateInteractionParams, PoolingParams
-from cenote.step import PooledResult
+from cenote.step import PooledResult, ScheduledRequest
 
 
 class RequestState(Enum):
@@ -49,6 +49,10 @@ class Request:
 
     `request_id` is the first waiter's and names the run in the runner even after that waiter has
     gone. `rank` is its place among the waiting: the smallest runs first.
+
+    Of a causal model's prompt `num_computed_tokens` have run or were found in the prefix cache;
+    `num_cached_tokens` were found there at its first start. `alone`: a step with it has failed, so
+    it runs in a step of its own.
     """
 
     request_id: str
@@ -57,9 +61,13 @@ class Request:
     rank: float
     waiters: dict[str, Waiter]
     adapter: str | None = None
+    cache_salt: str | None = None
     share_key: bytes | None = None
     state: RequestState = RequestState.WAITING
     num_computed_tokens: int = 0
+    num_cached_tokens: int | None = None
+    block_hashes: list[bytes] | None = None
+    alone: bool = False
     started: float = 0.0
     queue_entry: int = field(default=-1)
 
@@ -71,6 +79,14 @@ class Request:
     def num_left(self) -> int:
         """Tokens that have not run yet."""
         return len(self.token_ids) - self.num_computed_tokens
+
+    def run_part(self, num_tokens: int, blocks: list[int] | None) -> ScheduledRequest:
+        """So many of its tokens more have run, once the step that they are put into has."""
+        start = self.num_computed_tokens
+        self.num_computed_tokens += num_tokens
+        return ScheduledRequest(
+            self.request_id, self.token_ids, self.params, start, num_tokens, self.adapter, blocks
+        )
 
     @property
     def late_interaction(self) -> LateInteractionParams | None:
@@ -92,6 +108,18 @@ class Ended:
 
     request: Request
     result: PooledResult
+
+
+def spread_begun(requests: Sequence[Request]) -> None:
+    """Marks submissions as begun that share a run with one that has, until there are no more."""
+    spreading = True
+    while spreading:
+        spreading = False
+        for request in requests:
+            if request.has_begun and not all(one.begun for one in request.submissions):
+                spreading = True
+                for submission in request.submissions:
+                    submission.begun = True
 
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")

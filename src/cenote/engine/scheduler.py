@@ -3,8 +3,9 @@
 Order: rank = arrival + priority · AGEING + what the same submission has asked for before it. So a
 smaller priority runs earlier but nothing starves (a priority is worth a fixed number of seconds),
 and the items of a bulk job rank where they would be due, so that a single query that comes later
-doesn't wait behind all of them. Bidirectional prompts run whole: every request of a step ends with
-it. A causal model's chunks will stay in `running`, and `preempt` sends them back to waiting.
+doesn't wait behind all of them. How much of a prompt runs, and whether there is room for it, is
+asked of `prompts`: a request whose prompt is not complete yet stays in `running` and in the queue,
+at its rank. `preempt` takes back what it holds; it then starts anew.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from cenote.engine.messages import EngineRequest
-from cenote.engine.request import Ended, Request, RequestState, Submission, Waiter, share_key
+from cenote.engine.prompts import Prompts, WholePrompts
+from cenote.engine.request import (
+    Ended,
+    Request,
+    RequestState,
+    Submission,
+    Waiter,
+    spread_begun,
+)
+from cenote.engine.runs import Runs
 from cenote.engine.score_groups import ScoreGroups
 from cenote.engine.waiting import WaitingQueue
 from cenote.errors import InvalidRequest
@@ -30,28 +40,24 @@ MAX_PRIORITY = 30
 # others keep the engine busy.
 BULK_SLOWNESS = 4.0
 
-# How many prompts that don't fit in what is left of a step are passed over to fill it.
-LOOK_AHEAD = 32
-
 
 @dataclass(slots=True)
 class Scheduler:
     """Budgets: `max_tokens` and `max_requests` per step. One thread at a time.
 
-    A prompt longer than the budget runs alone. `seconds_per_token` is the engine's measured speed.
+    `seconds_per_token` is the engine's measured speed.
     """
 
     max_tokens: int
     max_requests: int
+    prompts: Prompts = field(default_factory=WholePrompts)
     seconds_per_token: float = 1e-4
     running: dict[str, Request] = field(default_factory=dict)
     preemptions: int = 0
-    shared_runs: int = 0
     _waiting: WaitingQueue = field(default_factory=WaitingQueue)
     _parked: dict[str, Request] | None = None
     _groups: ScoreGroups = field(default_factory=ScoreGroups)
-    _by_waiter: dict[str, Request] = field(default_factory=dict)
-    _by_input: dict[bytes, Request] = field(default_factory=dict)
+    _runs: Runs = field(default_factory=Runs)
     _finished_ids: set[str] = field(default_factory=set)
     _preempted_ids: set[str] = field(default_factory=set)
     _failed: list[Ended] = field(default_factory=list)
@@ -62,7 +68,8 @@ class Scheduler:
         """Queues a submission.
 
         Raises:
-            InvalidRequest: an id is in use, or a score group is not whole; nothing was queued.
+            InvalidRequest: an id is in use, a score group is not whole, or a prompt can never
+                run; nothing was queued.
         """
         self._check(requests)
         submission = Submission()
@@ -80,46 +87,24 @@ class Scheduler:
 
     def _check(self, requests: Sequence[EngineRequest]) -> None:
         ids = {request.request_id for request in requests}
-        if len(ids) < len(requests) or not ids.isdisjoint(self._by_waiter):
+        if len(ids) < len(requests) or any(one in self._runs for one in ids):
             raise InvalidRequest("A request id is in use twice.", param="request_id")
         self._groups.check(requests)
+        for request in requests:
+            self.prompts.check(len(request.prompt.token_ids))
 
     def _add(self, request: EngineRequest, rank: float, waiter: Waiter) -> None:
-        key = share_key(request)
-        run = None if key is None or self._parked is not None else self._by_input.get(key)
-        if run is not None:
-            run.waiters[waiter.request_id] = waiter
-            self._by_waiter[waiter.request_id] = run
-            self.shared_runs += 1
-            if rank < run.rank:
-                run.rank = rank
-                self._waiting.push(run)
-            return
-        run = Request(
-            request.request_id,
-            request.prompt.token_ids,
-            request.params,
-            rank,
-            {waiter.request_id: waiter},
-            request.adapter,
-            key,
-        )
-        self._by_waiter[waiter.request_id] = run
-        if key is not None:
-            self._by_input.setdefault(key, run)
-        if self._groups.add(run):
-            self._enqueue(run)
+        run, is_new = self._runs.join(request, rank, waiter, alone=self._parked is not None)
+        if is_new:
+            if self._groups.add(run):
+                self._enqueue(run)
+        elif rank < run.rank:
+            run.rank = rank
+            self._waiting.push(run)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forgets requests; unknown ids are fine. A run goes on while anybody waits for it."""
-        unwanted: list[Request] = []
-        for request_id in request_ids:
-            run = self._by_waiter.pop(request_id, None)
-            if run is not None:
-                del run.waiters[request_id]
-                if not run.waiters:
-                    unwanted.append(run)
-        for run in unwanted:
+        for run in self._runs.leave(request_ids):
             self._end(run, RequestState.ABORTED)
 
     # --- one step ---------------------------------------------------------------------------------
@@ -127,42 +112,54 @@ class Scheduler:
     def schedule(self, now: float) -> ScheduledStep:
         """The next step, and the ids that ended since the step before. May have no requests."""
         chosen: list[ScheduledRequest] = []
+        unfinished: list[Request] = []
         passed_over: list[Request] = []
         tokens_left = self.max_tokens
+        self.prompts.begin_step()
         while len(chosen) < self.max_requests and tokens_left > 0:
             request = self._waiting.pop()
             if request is None:
                 break
-            if request.num_left > tokens_left and chosen:
+            # One that a failed step has left behind runs in a step of its own.
+            must_wait = request.alone and chosen
+            tokens = 0 if must_wait else self._room(request, tokens_left, first=not chosen)
+            if tokens == 0:
                 passed_over.append(request)
-                if len(passed_over) == LOOK_AHEAD:
+                if len(passed_over) == self.prompts.look_ahead:
                     break
                 continue
-            tokens_left -= request.num_left
-            chosen.append(self._start(request, now))
-        for request in passed_over:
+            tokens_left -= tokens
+            chosen.append(self._start(request, tokens, now))
+            if request.num_left:
+                unfinished.append(request)
+            if request.alone:
+                break
+        for request in passed_over + unfinished:
             self._waiting.push(request)
         step = ScheduledStep(chosen, self._finished_ids, self._preempted_ids)
         self._finished_ids, self._preempted_ids = set(), set()
         return step
 
-    def _start(self, request: Request, now: float) -> ScheduledRequest:
-        request.state = RequestState.RUNNING
-        request.started = now
-        self.running[request.request_id] = request
-        self._unshare(request)
-        for submission in request.submissions:
-            submission.begun = True
-        for document in self._groups.open_for(request):
-            self._enqueue(document)
-        return ScheduledRequest(
-            request.request_id,
-            request.token_ids,
-            request.params,
-            request.num_computed_tokens,
-            request.num_left,
-            request.adapter,
-        )
+    def _room(self, request: Request, tokens_left: int, *, first: bool) -> int:
+        """How many of its tokens run; others are preempted for it where that helps."""
+        while True:
+            tokens = self.prompts.take(request, tokens_left, first=first)
+            victim = None if tokens else self.prompts.victim()
+            if victim is None:
+                return tokens
+            self.preempt(victim)
+
+    def _start(self, request: Request, tokens: int, now: float) -> ScheduledRequest:
+        if request.state is RequestState.WAITING:
+            request.state = RequestState.RUNNING
+            request.started = now
+            self.running[request.request_id] = request
+            self._runs.close(request)
+            for submission in request.submissions:
+                submission.begun = True
+            for document in self._groups.open_for(request):
+                self._enqueue(document)
+        return request.run_part(tokens, self.prompts.blocks(request))
 
     def update(self, results: Iterable[PooledResult]) -> list[Ended]:
         """Ends the runs that have a result. Results of aborted and preempted runs are dropped."""
@@ -176,9 +173,14 @@ class Scheduler:
             self._end(request, RequestState.FAILED if failed else RequestState.FINISHED)
         return ended + self.take_failed()
 
-    def preempt(self, request: Request) -> None:
-        """Sends a running request back to waiting; it starts anew when it is scheduled again."""
+    def preempt(self, request: Request, *, spoiled: bool = False) -> None:
+        """Sends a running request back to waiting; it starts anew when it is scheduled again.
+
+        `spoiled`: what it has kept is not to be used by anybody.
+        """
         del self.running[request.request_id]
+        self._waiting.discard(request)
+        self.prompts.release(request, spoiled=spoiled)
         request.state = RequestState.WAITING
         request.num_computed_tokens = 0
         self._preempted_ids.add(request.request_id)
@@ -187,6 +189,19 @@ class Scheduler:
             self._waiting.discard(document)
         if self._groups.may_run(request):
             self._enqueue(request)
+
+    def retry_alone(self, step: ScheduledStep) -> bool:
+        """After a step that raised: its requests start again, each in a step of its own.
+
+        False where they can as well be run one by one by the caller, since they share nothing.
+        """
+        if self.prompts.is_retried:
+            for one in step.requests:
+                request = self.running.get(one.request_id)
+                if request is not None:
+                    request.alone = True
+                    self.preempt(request, spoiled=True)
+        return self.prompts.is_retried
 
     def take_failed(self) -> list[Ended]:
         """Runs that failed without running: documents whose query failed or was aborted."""
@@ -200,7 +215,7 @@ class Scheduler:
         if self._parked is not None:
             return
         waiting = list(self._waiting)
-        _spread_begun(waiting)
+        spread_begun(waiting)
         self._parked = {}
         for request in waiting:
             if not request.has_begun:
@@ -227,7 +242,14 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting) + len(self._parked or ()) + self._groups.num_held
+        """Requests of which nothing has run; between steps."""
+        begun = len(self.running)
+        return len(self._waiting) - begun + len(self._parked or ()) + self._groups.num_held
+
+    @property
+    def shared_runs(self) -> int:
+        """Requests that were answered by another's run, since the start."""
+        return self._runs.shared
 
     @property
     def num_groups(self) -> int:
@@ -235,16 +257,16 @@ class Scheduler:
         return len(self._groups)
 
     def registrations(self) -> Iterator[tuple[str, PoolingParams]]:
-        """Members of score groups as the runner must know them: a query's uses are the documents
-        that are left. A query whose documents are all gone needs no place there."""
-        for run in self._by_waiter.values():
+        """Members of score groups as the runner must know them from now on: a query's uses are the
+        documents that are left."""
+        for run in self._runs:
             part = run.late_interaction
             if part is None:
                 continue
             if part.mode == "cache_query":
                 part = replace(part, query_uses=self._groups.num_documents(run))
-            if part.query_uses != 0:
-                yield run.request_id, replace(run.params, late_interaction=part)
+                run.params = replace(run.params, late_interaction=part)
+            yield run.request_id, run.params
 
     # --- inner ----------------------------------------------------------------------------------
 
@@ -254,20 +276,15 @@ class Scheduler:
         else:
             self._parked[request.request_id] = request
 
-    def _unshare(self, request: Request) -> None:
-        if request.share_key is not None and self._by_input.get(request.share_key) is request:
-            del self._by_input[request.share_key]
-
     def _end(self, request: Request, state: RequestState) -> None:
         request.state = state
         self.running.pop(request.request_id, None)
         self._waiting.discard(request)
+        self.prompts.release(request, spoiled=state is RequestState.FAILED)
         if self._parked is not None:
             self._parked.pop(request.request_id, None)
-        self._unshare(request)
+        self._runs.end(request)
         self._finished_ids.add(request.request_id)
-        for request_id in request.waiters:
-            del self._by_waiter[request_id]
         if state is not RequestState.FINISHED:
             self._fail_documents(request)
         self._groups.ended(request)
@@ -279,15 +296,3 @@ class Scheduler:
                 error = InvalidRequest("The query of this document failed or was aborted.")
                 self._failed.append(Ended(document, PooledResult(document.request_id, error=error)))
                 self._end(document, RequestState.FAILED)
-
-
-def _spread_begun(requests: Sequence[Request]) -> None:
-    """Marks submissions as begun that share a run with one that has, until there are no more."""
-    spreading = True
-    while spreading:
-        spreading = False
-        for request in requests:
-            if request.has_begun and not all(one.begun for one in request.submissions):
-                spreading = True
-                for submission in request.submissions:
-                    submission.begun = True

@@ -71,8 +71,10 @@ class LateInteractionRunner:
     def add_request(self, request_id: str, part: LateInteractionParams | None) -> None:
         """Registers a prompt's part; again for a known request changes nothing.
 
+        `query_uses` 0: the query's documents are all gone, so it will not be kept.
+
         Raises:
-            InvalidRequest: the key is empty or another query's, or `query_uses` is below 1.
+            InvalidRequest: the key is empty or another query's, or `query_uses` is below 0.
         """
         if part is None or request_id in self._query_keys or request_id in self._document_keys:
             return
@@ -81,9 +83,11 @@ class LateInteractionRunner:
         if part.mode == "score_doc":
             self._document_keys[request_id] = part.query_key
             return
-        if part.query_uses is None or part.query_uses < 1:
+        if part.query_uses == 0:
+            return
+        if part.query_uses is None or part.query_uses < 0:
             raise InvalidRequest(
-                f"Late interaction: query_uses must be at least 1, not {part.query_uses}.",
+                f"Late interaction: query_uses must be at least 0, not {part.query_uses}.",
                 param="query_uses",
             )
         if part.query_key in self._uses:
