@@ -59,12 +59,11 @@ def load_model(
 def serving_class(config: ModelConfig) -> type[PoolingModel]:
     """The class for a folder: its architecture's, or the body of that where its head is unused.
 
-    A vocabulary head is, where sentence-transformers' metadata asks for a pooled vector.
+    A vocabulary head is, where metadata asks for a pooled vector or for late interaction.
     """
-    found = model_class(config.architecture)
-    if found.info.head == "vocab" and config.pooler.declared and config.pooler.sparse is None:
-        return found.body()
-    return found
+    found, pooler = model_class(config.architecture), config.pooler
+    unused = pooler.colbert is not None or (pooler.declared and pooler.sparse is None)
+    return found.body() if found.info.head == "vocab" and unused else found
 
 
 @contextmanager
