@@ -145,6 +145,9 @@ HEADS: dict[str | None, tuple[str, str]] = {
     "vocab": ("`sparse_embed` (SPLADE)", "sentence-transformers"),
 }
 
+# Families that no library has without code from a model repository.
+FORMULAS = {"jina_bert": "the papers' formulas"}
+
 
 def architectures() -> str:
     """Every architecture that can be served."""
@@ -154,6 +157,7 @@ def architectures() -> str:
     for name, place in ARCHITECTURES.items():
         tasks, reference = HEADS[model_info(name).head]
         module = place.partition(":")[0].rpartition(".")[2]
+        reference = FORMULAS.get(module, reference)
         rows.append((f"`{name}`", tasks, reference, f"`models/{module}.py`"))
     return table(("architecture", "tasks", "reference", "file"), rows)
 
