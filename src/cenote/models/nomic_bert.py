@@ -119,7 +119,7 @@ def _rope(config: ModelConfig) -> RopeConfig:
 
 def _is_native(config: ModelConfig) -> bool:
     """Whether transformers' own class saved it: gated and without biases throughout."""
-    return "hidden_act" in config.hf
+    return "activation_function" not in config.hf
 
 
 def _layer(config: ModelConfig, rotary: Rotary, *, mixed: bool) -> PostNormLayer:
