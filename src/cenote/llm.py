@@ -134,16 +134,31 @@ class LLM:
         return [replace(item, embedding=quantize(item.embedding, precision)) for item in results]
 
     def classify(
-        self, texts: Prompt | Iterable[Prompt], *, progress: bool = True, **options: Any
+        self,
+        texts: Prompt | Iterable[Prompt],
+        *,
+        candidate_labels: Sequence[str] | None = None,
+        hypothesis_template: str = "This example is {}.",
+        multi_label: bool = False,
+        progress: bool = True,
+        **options: Any,
     ) -> list[Classification]:
-        """Class scores for each text; `use_activation=False` gives logits."""
-        chosen = prompt_options(options)
-        return self._run(
-            "classify",
-            as_prompts(texts),
-            lambda chunk: self._processors.classify(ClassifyInput(prompts=chunk, options=chosen)),
-            progress,
+        """Class scores for each text; `use_activation=False` gives logits.
+
+        With `candidate_labels` an NLI model scores those in place of its own classes.
+        """
+        asked = ClassifyInput(
+            prompts=(),
+            candidate_labels=candidate_labels,
+            hypothesis_template=hypothesis_template,
+            multi_label=multi_label,
+            options=prompt_options(options),
         )
+
+        def prepare(chunk: list[Prompt]) -> Prepared[list[Classification]]:
+            return self._processors.classify(replace(asked, prompts=chunk))
+
+        return self._run("classify", as_prompts(texts), prepare, progress)
 
     def encode(
         self,
@@ -154,29 +169,29 @@ class LLM:
         sparse_top_k: int | None = None,
         sparse_threshold: float | None = None,
         return_tokens: bool = False,
+        aggregation_strategy: str | None = None,
         progress: bool = True,
         **options: Any,
     ) -> list[Any]:
         """Any task by name (None: the model's default): a list of that task's result type.
 
         Several tasks share one forward pass and give `TaskResults`. The sparse options keep the
-        heaviest entries of a sparse vector and add their token strings.
+        heaviest entries of a sparse vector and add their token strings. `aggregation_strategy`
+        gives the entities of token_classify: none, simple, first, average or max.
         """
-        chosen = prompt_options(options)
-        sparse = SparseOptions(
-            top_k=sparse_top_k, threshold=sparse_threshold, return_tokens=return_tokens
+        asked = PoolingInput(
+            prompts=(),
+            task=task,
+            dimensions=dimensions,
+            sparse=SparseOptions(
+                top_k=sparse_top_k, threshold=sparse_threshold, return_tokens=return_tokens
+            ),
+            aggregation_strategy=aggregation_strategy,
+            options=prompt_options(options),
         )
 
         def prepare(chunk: list[Prompt]) -> Prepared[list[Any]]:
-            return self._processors.pooling(
-                PoolingInput(
-                    prompts=chunk,
-                    task=task,
-                    dimensions=dimensions,
-                    sparse=sparse,
-                    options=chosen,
-                )
-            )
+            return self._processors.pooling(replace(asked, prompts=chunk))
 
         return self._run("encode", as_prompts(texts), prepare, progress)
 

@@ -90,6 +90,26 @@ class TokenClassification:
 
 
 @dataclass(frozen=True, slots=True)
+class Entity:
+    """A span of a text under one label: its characters `[start, end)`, its words, its score."""
+
+    label: str
+    score: float
+    word: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """A text's entities in its order."""
+
+    entities: list[Entity]
+    prompt_tokens: int
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TaskResults:
     """A text's results of several tasks, made in one forward pass, by task."""
 

@@ -67,20 +67,32 @@ class EmbedInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassifyInput:
-    """Class scores for each prompt."""
+    """Class scores for each prompt; `pairs` are second texts, None where a prompt is alone.
+
+    With `candidate_labels` an NLI model scores the request's own labels, each put into
+    `hypothesis_template`; `multi_label` lets several be true.
+    """
 
     prompts: Sequence[Prompt]
+    pairs: Sequence[str | None] | None = None
+    candidate_labels: Sequence[str] | None = None
+    hypothesis_template: str = "This example is {}."
+    multi_label: bool = False
     options: PromptOptions = PromptOptions()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolingInput:
-    """Any task by name; None is the model's default task, several are run in one forward pass."""
+    """Any task by name; None is the model's default task, several are run in one forward pass.
+
+    `aggregation_strategy` (token_classify) gives entities in place of every token's scores.
+    """
 
     prompts: Sequence[Prompt]
     task: Task | Sequence[Task] | None = None
     dimensions: int | None = None
     sparse: SparseOptions = SparseOptions()
+    aggregation_strategy: str | None = None
     options: PromptOptions = PromptOptions()
 
 

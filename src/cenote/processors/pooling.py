@@ -17,6 +17,7 @@ from cenote.errors import InvalidRequest
 from cenote.outputs import (
     Classification,
     Embedding,
+    Entities,
     SparseEmbedding,
     TaskResults,
     TokenClassification,
@@ -25,6 +26,7 @@ from cenote.outputs import (
 from cenote.params import InputType, PoolingParams, Task
 from cenote.processors import results
 from cenote.processors.colbert import ColbertEncoder
+from cenote.processors.entities import STRATEGIES, Strategy, find_entities
 from cenote.processors.inputs import PoolingInput, PromptOptions
 from cenote.processors.prepare import (
     Preparer,
@@ -45,6 +47,7 @@ Result = (
     | TokenClassification
     | SparseEmbedding
     | TaskResults
+    | Entities
 )
 
 
@@ -61,13 +64,14 @@ def pooling(
         task, options, also=also, dimensions=request.dimensions, sparse=request.sparse
     )
     _check_return_tokens(request, (task, *also))
+    _check_aggregation(request, (task, *also))
     prompts, params = _prompts(preparer, colbert, request, params)
     requests = preparer.requests(prompts, per_prompt(params, prompts), options)
 
     def finish(outputs: list[EngineOutput]) -> list[Result]:
         return [
-            _result(preparer, request, (task, *also), prompt, output)
-            for prompt, output in zip(prompts, outputs, strict=True)
+            _result(preparer, request, (task, *also), index, prompt, output)
+            for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True))
         ]
 
     return Prepared(requests, finish)
@@ -89,6 +93,23 @@ def _check_return_tokens(request: PoolingInput, tasks: Sequence[Task]) -> None:
     check_type(wants, "return_tokens", bool, "true or false")
     if wants and "sparse_embed" not in tasks:
         raise InvalidRequest("return_tokens is for sparse_embed only.", param="return_tokens")
+
+
+def _check_aggregation(request: PoolingInput, tasks: Sequence[Task]) -> None:
+    strategy = request.aggregation_strategy
+    if strategy is None:
+        return
+    if strategy not in STRATEGIES:
+        problem = f"aggregation_strategy must be one of {list(STRATEGIES)}, not {strategy!r}."
+    elif list(tasks) != ["token_classify"]:
+        problem = "aggregation_strategy is for token_classify only."
+    elif request.options.use_activation is False:
+        problem = "aggregation_strategy needs probabilities, so use_activation can't be false."
+    elif not all(isinstance(prompt, str) for prompt in request.prompts):
+        problem = "aggregation_strategy needs texts, not token ids."
+    else:
+        return
+    raise InvalidRequest(problem, param="aggregation_strategy")
 
 
 def _prompts(
@@ -136,6 +157,7 @@ def _result(
     preparer: Preparer,
     request: PoolingInput,
     tasks: Sequence[Task],
+    index: int,
     prompt: TokenPrompt,
     output: EngineOutput,
 ) -> Result:
@@ -154,6 +176,11 @@ def _result(
                 made[task] = results.token_classification(prompt, one, labels)
             case "sparse_embed":
                 made[task] = results.sparse_embedding(prompt, one, tokenizer)
+    if request.aggregation_strategy is not None:
+        strategy = cast("Strategy", request.aggregation_strategy)
+        text = str(request.prompts[index])
+        found = find_entities(strategy, made[tasks[0]], text, preparer.tokenizer)
+        return Entities(found, len(prompt.token_ids), prompt.truncated)
     if len(tasks) == 1:
         return cast("Result", made[tasks[0]])
     return TaskResults(made, len(prompt.token_ids), prompt.truncated)

@@ -23,6 +23,7 @@ from cenote.processors.extras import EngineExtras
 from cenote.processors.inputs import Prompt, PromptOptions, SparseOptions
 from cenote.processors.prompts import adapter_for
 from cenote.processors.tokenizer import Encoded, Tokenizer
+from cenote.processors.truncation import Strategy
 
 Offsets = list[tuple[int, int]]
 
@@ -157,6 +158,7 @@ class Preparer:
         pairs: list[str] | None = None,
         offsets: bool = False,
         param: str = "input",
+        strategy: Strategy = "longest_first",
     ) -> list[Encoded]:
         """Tokens of texts or pairs, cut as the request says."""
         return self.tokenizer.encode(
@@ -165,6 +167,7 @@ class Preparer:
             add_special_tokens=options.add_special_tokens,
             max_tokens=self.cut_length(options),
             side=options.truncation_side,
+            strategy=strategy,
             offsets=offsets,
             refuse_over=self.max_model_len,
             param=param,

@@ -110,9 +110,21 @@ class Tokenizer:
         """The vocabulary's own text of each id ("" for an id without one)."""
         return [self._backend.id_to_token(token_id) or "" for token_id in ids]
 
-    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+    @property
+    def marks_subwords(self) -> bool:
+        """Whether a token's own string tells that it goes on with the word before it."""
+        return bool(getattr(self._backend.model, "continuing_subword_prefix", None))
+
+    def join(self, tokens: list[str]) -> str:
+        """The text of tokens given as the vocabulary's own strings."""
+        decoder = self._backend.decoder
+        return " ".join(tokens) if decoder is None else str(decoder.decode(tokens))
+
+    def decode(
+        self, ids: Sequence[int], *, skip_special_tokens: bool = False, param: str = "tokens"
+    ) -> str:
         """The text of `ids`. Raises `InvalidRequest` for what is no token id."""
-        checked = self._checked_ids(ids, "tokens")
+        checked = self._checked_ids(ids, param)
         return str(self._backend.decode(checked, skip_special_tokens=skip_special_tokens))
 
     def encode(

@@ -12,25 +12,27 @@ from typing import Literal
 from cenote.errors import InvalidRequest
 from cenote.params import TruncationSide
 
-Strategy = Literal["longest_first", "only_second"]
+Strategy = Literal["longest_first", "only_first", "only_second"]
 
 
 def kept_lengths(first: int, second: int, room: int, strategy: Strategy) -> tuple[int, int]:
     """Content tokens that each of a pair's texts keeps so that both fit into `room`.
 
     `longest_first` takes from the longer text; where that doesn't suffice both get half, and the
-    odd token goes to the longer one (to the second of two equal ones). `only_second` never cuts the
-    first text: raises `InvalidRequest` where that leaves no way to fit.
+    odd token goes to the longer one (to the second of two equal ones). `only_first` and
+    `only_second` leave the other text whole: they raise `InvalidRequest` where nothing fits then.
     """
     if first + second <= room:
         return first, second
-    if strategy == "only_second":
-        if first > room:
+    if strategy != "longest_first":
+        kept = first if strategy == "only_second" else second
+        if kept > room:
+            name, other = ("first", "second") if strategy == "only_second" else ("second", "first")
             raise InvalidRequest(
-                f"The first text has {first} tokens, which leaves no room for the second within "
+                f"The {name} text has {kept} tokens, which leaves no room for the {other} within "
                 f"{room} tokens."
             )
-        return first, room - first
+        return (first, room - first) if strategy == "only_second" else (room - second, second)
     shorter = min(first, second)
     longer = shorter if shorter > room else max(shorter, room - shorter)
     if shorter + longer > room:

@@ -7,13 +7,14 @@ CrossEncoder does. The activation is the pooler's; `use_activation=False` gives 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cenote.engine.messages import EngineOutput
 from cenote.outputs import Score
-from cenote.params import PoolingParams
 from cenote.processors.inputs import ScoreInput
+from cenote.processors.pairs import pair_prompts, typed_params
 from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.prepared import Prepared
-from cenote.processors.score import token_types
 from cenote.processors.score.sides import Sides, read_sides, refuse_fields
 from cenote.processors.templates import ScoreTemplate
 
@@ -36,7 +37,9 @@ def score(
         preparer.check_length(
             prompt, preparer.max_model_len, f"documents[{index}]", param="documents"
         )
-    requests = preparer.requests(prompts, [_typed(params, prompt) for prompt in prompts], options)
+    requests = preparer.requests(
+        prompts, [typed_params(params, prompt) for prompt in prompts], options
+    )
 
     def finish(outputs: list[EngineOutput]) -> list[Score]:
         return [
@@ -52,21 +55,16 @@ def score(
 
 
 def _pairs(preparer: Preparer, sides: Sides, request: ScoreInput) -> list[TokenPrompt]:
-    encoded = preparer.encode(
+    prompts = pair_prompts(
+        preparer,
         [sides.queries[query].text for query, _ in sides.pairs],
+        [sides.documents[document].text for _, document in sides.pairs],
         request.options,
-        pairs=[sides.documents[document].text for _, document in sides.pairs],
         param="documents",
     )
-    typed = preparer.tokenizer.uses_token_types
     return [
-        TokenPrompt(
-            token_ids=item.ids,
-            offsets=item.offsets,
-            truncated=item.truncated or sides.is_cut(pair),
-            type_ids=item.type_ids if typed else None,
-        )
-        for item, pair in zip(encoded, sides.pairs, strict=True)
+        replace(prompt, truncated=prompt.truncated or sides.is_cut(pair))
+        for prompt, pair in zip(prompts, sides.pairs, strict=True)
     ]
 
 
@@ -89,10 +87,3 @@ def _templated(
         )
         for item, pair in zip(encoded, sides.pairs, strict=True)
     ]
-
-
-def _typed(params: PoolingParams, prompt: TokenPrompt) -> PoolingParams:
-    """A clone with the pair's token types merged in; the params themselves where it has none."""
-    if prompt.type_ids is None:
-        return params
-    return params.with_extra(**{token_types.KEY: token_types.compress(prompt.type_ids)})
