@@ -169,7 +169,8 @@ def tables() -> dict[str, Callable[[], str]]:
     from cenote.server.schemas.classify import ClassifyRequest
     from cenote.server.schemas.embed import EmbeddingRequest
     from cenote.server.schemas.pooling import PoolingRequest
-    from cenote.server.schemas.score import RerankRequest, ScoreRequest
+    from cenote.server.schemas.rerank import RerankRequest
+    from cenote.server.schemas.score import ScoreRequest
     from cenote.server.schemas.tokenize import DetokenizeRequest, TokenizeRequest
 
     bodies: dict[str, type[BaseModel]] = {

@@ -27,8 +27,8 @@ def test_every_route_but_health_asks_for_the_key(make_client: MakeClient) -> Non
             if path == "/health":
                 assert response.status_code != 401
             else:
-                error = refused(response, 401)
-                assert error["code"] == "unauthorized"
+                assert response.status_code == 401
+                assert "API key" in response.text
                 assert response.headers["www-authenticate"] == "Bearer"
 
 

@@ -20,11 +20,13 @@ from cenote.processors.inputs import (
     ClassifyInput,
     EmbedInput,
     PoolingInput,
+    PromptOptions,
     RerankInput,
     ScoreInput,
 )
 from cenote.processors.prepare import Preparer
 from cenote.processors.prepared import Prepared
+from cenote.processors.prompts import prefix_for
 from cenote.processors.quantize import Quantizer
 from cenote.processors.score import bi_encoder, cross_encoder, late_interaction, rerank, sparse
 from cenote.processors.templates import load_score_template
@@ -58,6 +60,7 @@ class Processors:
         self._template = load_score_template(config, engine)
         self.quantizer = Quantizer.from_file(engine.calibration)
         self.chat_text = Chat(config).text
+        self.limits = engine
 
     @property
     def supported_tasks(self) -> tuple[Task, ...]:
@@ -71,6 +74,11 @@ class Processors:
         if not order:
             raise UnsupportedTask("pooling", self.supported_tasks)
         return order[0]
+
+    def prompt_text(self, name: str | None) -> str:
+        """The model's own prompt of that name ("" for None). Raises `InvalidRequest`."""
+        options = PromptOptions(prompt_name=name)
+        return prefix_for(self._preparer.config, options) if name is not None else ""
 
     @property
     def score_kind(self) -> ScoreKind | None:

@@ -14,13 +14,41 @@ from cenote.server import openapi
 from cenote.server.dispatch import Dispatcher
 from cenote.server.metrics import Metrics
 from cenote.server.middleware import Guard
-from cenote.server.routes import admin, classify, embed, pooling, score, system, tokenize
+from cenote.server.routes import (
+    admin,
+    classify,
+    cohere,
+    embed,
+    huggingface,
+    infinity,
+    ollama,
+    pooling,
+    rerank,
+    score,
+    system,
+    tei,
+    tokenize,
+    vllm,
+)
 from cenote.server.routing import Api
 from cenote.server.served import LazyModel, ServedModel, ServedModels
 from cenote.server.state import Server
 
 # In the order in which a request's path is compared: the busiest first.
-ROUTERS = (embed.router, score.router, classify.router, pooling.router, tokenize.router)
+ROUTERS = (
+    embed.router,
+    rerank.router,
+    score.router,
+    classify.router,
+    pooling.router,
+    cohere.router,
+    tei.router,
+    ollama.router,
+    infinity.router,
+    huggingface.router,
+    vllm.router,
+    tokenize.router,
+)
 
 
 def create_app(models: Iterable[ServedModel | LazyModel], config: ServerConfig) -> FastAPI:

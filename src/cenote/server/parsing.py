@@ -6,6 +6,7 @@ It knows no route: the body's class says what is expected.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import orjson
@@ -31,8 +32,11 @@ async def read(request: Request) -> bytes:
     return await request.body()
 
 
-def check(body: bytes, kind: type[BodyT]) -> BodyT:
-    """JSON text as `kind`; raises `InvalidRequest`."""
+def check(body: bytes, kind: type[BodyT] | Callable[[Mapping[str, Any]], type[BodyT]]) -> BodyT:
+    """JSON text as `kind`, or as the kind that a function finds by its fields.
+
+    Raises `InvalidRequest`.
+    """
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -41,6 +45,11 @@ def check(body: bytes, kind: type[BodyT]) -> BodyT:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
     if not isinstance(fields, dict):
         raise InvalidRequest(f"The body must be a JSON object, not {shown(fields)}.")
+    return checked(fields, kind if isinstance(kind, type) else kind(fields))
+
+
+def checked(fields: Mapping[str, Any], kind: type[BodyT]) -> BodyT:
+    """A body's fields as `kind`; raises `InvalidRequest`."""
     kind.refuse_removed(fields)
     try:
         return kind.model_validate(fields)

@@ -5,10 +5,10 @@ One object on the app; routes get it with `server_of(request)`. It knows no rout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sized
+from dataclasses import dataclass, field
 from functools import partial
-from time import time
+from time import perf_counter, time
 from typing import Any, TypeVar, cast
 
 from starlette.requests import Request
@@ -49,6 +49,11 @@ class Call:
     request: Request
     target: Target
     request_id: str
+    begin: float = field(default_factory=perf_counter)
+
+    def seconds(self) -> float:
+        """How long ago its body had been read."""
+        return perf_counter() - self.begin
 
     def frame(self, prefix: str, finished: Finished[Any], kind: str = "list") -> dict[str, Any]:
         """The members that every answer has; `prefix` stands before the id."""
@@ -92,10 +97,13 @@ def server_of(request: Request) -> Server:
     return cast(Server, request.app.state.server)
 
 
-async def received(request: Request, kind: type[BodyT]) -> tuple[BodyT, Call]:
-    """A request's checked body, and the call for its model.
+async def received(
+    request: Request, kind: type[BodyT] | Callable[[Mapping[str, Any]], type[BodyT]]
+) -> tuple[BodyT, Call]:
+    """A request's checked body, and the call for its model, which is started if need be.
 
-    Raises what `read` and `check` raise, and `ModelNotFound`.
+    `kind` may be found by the body's fields. Raises what `read` and `check` raise, and
+    `ModelNotFound`.
     """
     server = server_of(request)
     raw = await read(request)

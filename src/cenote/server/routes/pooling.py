@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from cenote.errors import InvalidRequest
 from cenote.outputs import (
     Classification,
     Embedding,
+    Entities,
     SparseEmbedding,
     TaskResults,
     TokenClassification,
@@ -41,9 +43,11 @@ async def create_pooling(request: Request) -> Response:
     prompts = body.to_input(call.request_id, call.target.adapter, processors.supported_tasks)
     encoding = body.encoding()
     task = prompts.task or processors.default_task
-    several = not isinstance(task, str)
-    if encoding.format != "float" and (several or task == "sparse_embed"):
-        what = "several tasks" if several else task
+    what: str = task if isinstance(task, str) else "several tasks"
+    if prompts.aggregation_strategy is not None:
+        what = "aggregation_strategy"
+    structured = ("several tasks", "sparse_embed", "aggregation_strategy")
+    if encoding.format != "float" and what in structured:
         raise InvalidRequest(
             f"encoding_format must be float for {what}, not {encoding.format}.",
             param="encoding_format",
@@ -57,7 +61,7 @@ def _render(
     call: Call,
     encoding: Encoding,
     task: str | Sequence[str],
-    finished: Finished[list[Pooled | TaskResults]],
+    finished: Finished[list[Pooled | TaskResults | Entities]],
 ) -> Answer:
     results = finished.result
     frame = call.frame("pooling", finished) | {"task": task}
@@ -69,7 +73,7 @@ def _render(
         items = [
             RawItem(_array(result), result.prompt_tokens, result.truncated)
             for result in results
-            if not isinstance(result, SparseEmbedding | TaskResults)
+            if not isinstance(result, SparseEmbedding | TaskResults | Entities)
         ]
         return Answer(raw_response(frame, encoding, items), truncated)
     frame["data"] = [
@@ -91,10 +95,12 @@ def _array(result: Embedding | Classification | TokenEmbeddings | TokenClassific
     return result.embeddings if isinstance(result, TokenEmbeddings) else result.probs
 
 
-def _item(result: Pooled | TaskResults, encoding: Encoding) -> dict[str, Any]:
+def _item(result: Pooled | TaskResults | Entities, encoding: Encoding) -> dict[str, Any]:
     """The members that depend on the result's type."""
     if isinstance(result, TaskResults):
         return {"data": {task: _item(one, encoding) for task, one in result.results.items()}}
+    if isinstance(result, Entities):
+        return {"data": [asdict(entity) for entity in result.entities]}
     if isinstance(result, SparseEmbedding):
         return {"data": sparse_json(result)}
     array = _array(result)

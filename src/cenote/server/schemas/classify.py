@@ -6,7 +6,7 @@ from pydantic import Field
 
 from cenote.processors.inputs import ClassifyInput
 from cenote.server.schemas.body import Item, ListAnswer
-from cenote.server.schemas.embed import InputBody, input_config
+from cenote.server.schemas.inputs import InputBody, input_config
 
 
 class ClassifyRequest(InputBody):
@@ -14,9 +14,22 @@ class ClassifyRequest(InputBody):
 
     model_config = input_config({"input": ["I loved it."]})
 
+    candidate_labels: list[str] | None = Field(
+        None, description="Extension: classes of the request's own, scored by an NLI model."
+    )
+    hypothesis_template: str = Field(
+        "This example is {}.", description="Extension: how a candidate label becomes a sentence."
+    )
+    multi_label: bool = Field(
+        False, description="Extension: whether several candidate labels may be true."
+    )
+
     def to_input(self, request_id: str, adapter: str | None) -> ClassifyInput:
         return ClassifyInput(
             prompts=self.input,
+            candidate_labels=self.candidate_labels,
+            hypothesis_template=self.hypothesis_template,
+            multi_label=self.multi_label,
             options=self.options(request_id, adapter),
         )
 

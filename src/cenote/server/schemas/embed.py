@@ -1,154 +1,93 @@
-"""Bodies of /v1/embeddings, and the fields that all routes with vectors share."""
+"""Bodies of /v1/embeddings: OpenAI's, with what Jina's and Voyage's callers send there."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from cenote.errors import InvalidRequest
-from cenote.processors.inputs import EmbedInput, PromptOptions, SparseOptions
+from cenote.processors.inputs import EmbedInput, PoolingInput, PromptOptions, SparseOptions
+from cenote.processors.quantize import Precision
 from cenote.processors.registry import Processors
-from cenote.server.encoding import EmbedDType, Encoding, EncodingFormat, Endianness
-from cenote.server.schemas.body import Answer, Item, ListAnswer, PromptBody
-from cenote.server.schemas.prompts import Prompts
+from cenote.server.encoding import Encoding, VectorType
+from cenote.server.schemas.body import Answer, Item, ListAnswer
+from cenote.server.schemas.inputs import SparseBody, input_config
 
-# One message of a conversation: what it may have is the template's affair.
-Message = dict[str, Any]
-
-# Each takes some 150 bytes of a header line, of which usual clients read 64 KiB at most.
-MAX_DESCRIBED_INPUTS = 256
+OutputDType = Literal["float", "int8", "uint8", "binary", "ubinary"]
 
 
-def input_config(*examples: dict[str, Any]) -> ConfigDict:
-    """The config of a body that has input or messages, with its examples for the document."""
-    either: list[Any] = [{"required": ["input"]}, {"required": ["messages"]}]
-    return ConfigDict(json_schema_extra={"anyOf": either, "examples": [*examples]})
+class HostedBody(SparseBody):
+    """The fields by which hosted services ask for what OpenAI's API has no field for."""
 
-
-class InputBody(PromptBody):
-    """A body whose `input` is one prompt or several, as text or token ids."""
-
-    model_config = input_config()
-
-    input: Prompts = Field(
-        [],
-        description="A text, a list of texts or of objects with text, token ids, or a list of "
-        "token-id lists. Required unless there are messages.",
-        examples=["Where do cenotes come from?"],
-    )
-    messages: list[Message] | None = Field(
-        None, description="A conversation in place of input; the model's chat template renders it."
-    )
-    add_generation_prompt: bool = Field(
-        False, description="messages: end with what opens an assistant's turn."
-    )
-    continue_final_message: bool = Field(
-        False, description="messages: leave the last message open. Not with add_generation_prompt."
-    )
-    add_special_tokens: bool | None = Field(
+    task: str | None = Field(
         None,
-        description="Whether the tokenizer adds its special tokens to texts; absent: to input yes, "
-        "to messages no, since templates write them out.",
+        description="Jina's name of input_type: retrieval.query, retrieval.passage, "
+        "text-matching, classification, separation…",
     )
-    prompt: str | None = Field(
-        None, description="Text to put before each input, as sentence-transformers does."
+    embedding_type: VectorType | list[VectorType] | None = Field(
+        None,
+        description="Jina: the form of the vectors; for a list, embedding is an object with each.",
+        examples=["binary"],
     )
-    prompt_name: str | None = Field(
-        None, description="Name of one of the model's own prompts, put before each input."
+    output_dtype: OutputDType | None = Field(
+        None, description="Voyage: the number format of the vectors, also within base64."
     )
-    input_type: str | None = Field(
-        None, description="query or document, for models that encode the two differently."
+    output_dimension: int | None = Field(None, description="Voyage's name of dimensions.")
+    truncate: bool | None = Field(
+        None, description="Jina: true cuts inputs that are too long, like truncation."
+    )
+    truncation: bool | None = Field(
+        None, description="Voyage: true cuts inputs that are too long; the answer tells which."
+    )
+    normalized: bool | None = Field(None, description="Jina's name of use_activation.")
+    return_multivector: bool = Field(
+        False, description="Jina: a vector for each token, under embeddings, in place of one."
+    )
+    late_chunking: bool = Field(
+        False, description="Jina: encode all inputs as one text, then pool each input's tokens."
     )
 
     def resolved(self, processors: Processors) -> Self:
-        """The body with its messages as the one text of `input`. Raises `InvalidRequest`."""
-        given = self.model_fields_set
-        if self.messages is None:
-            if "input" not in given:
-                raise InvalidRequest("input is missing.", param="input")
-            return self
-        if "input" in given:
-            raise InvalidRequest("Give input or messages, not both.", param="messages")
-        text = processors.chat_text(
-            self.messages,
-            self.chat_template_kwargs,
-            add_generation_prompt=self.add_generation_prompt,
-            continue_final_message=self.continue_final_message,
-        )
-        adds = bool(self.add_special_tokens)
-        return self.model_copy(update={"input": [text], "add_special_tokens": adds})
+        """The body with every field under its usual name. Raises `InvalidRequest` for a clash."""
+        body = super().resolved(processors)
+        cuts = body.agreed("truncation", "truncate")
+        fields: dict[str, Any] = {
+            "input_type": body.agreed("input_type", "task"),
+            "dimensions": body.agreed("dimensions", "output_dimension"),
+            "use_activation": body.agreed("use_activation", "normalize", "normalized"),
+        }
+        if cuts and body.truncate_prompt_tokens is None:
+            fields["truncate_prompt_tokens"] = -1
+        given = [name for name in ("embedding_type", "output_dtype") if getattr(body, name)]
+        if len(given) > 1:
+            raise InvalidRequest("Give embedding_type or output_dtype, not both.", param=given[0])
+        return body.model_copy(update=fields)
 
-    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
-        return replace(
-            super().options(request_id, adapter),
-            add_special_tokens=self.add_special_tokens is not False,
-            prompt=self.prompt,
-            prompt_name=self.prompt_name,
-            input_type=self.input_type,
-        )
+    def kinds(self) -> list[VectorType] | None:
+        """The forms that an answer has side by side; None: one form, which `encoding` tells."""
+        return self.embedding_type if isinstance(self.embedding_type, list) else None
 
-
-class VectorBody(InputBody):
-    """A body whose answer has vectors."""
-
-    encoding_format: EncodingFormat | None = Field(
-        "float",
-        description="float: JSON numbers. base64: of the raw bytes. bytes: the raw bytes as the "
-        "body, described by the header `metadata`. bytes_only: the same without that header.",
-    )
-    embed_dtype: EmbedDType | None = Field(
-        "float32", description="Number format of base64 and bytes."
-    )
-    endianness: Endianness | None = Field(
-        "native", description="Byte order of base64 and bytes; native is little on all our hosts."
-    )
-    dimensions: int | None = Field(
-        None, description="Cut vectors to this size (matryoshka), then normalise again."
-    )
+    def precision(self) -> Precision:
+        """The number format of the vectors."""
+        wanted = self.output_dtype or self.embedding_type
+        if isinstance(wanted, list) or wanted in (None, "float", "base64"):
+            return "float32"
+        return cast(Precision, wanted)
 
     def encoding(self) -> Encoding:
-        """How the vectors go out; null is the same as absent.
-
-        Raises `InvalidRequest` for more inputs than a header can describe.
-        """
-        if self.encoding_format == "bytes" and len(self.input) > MAX_DESCRIBED_INPUTS:
+        """How the vectors go out; embedding_type base64 is encoding_format base64."""
+        found = super().encoding()
+        if self.kinds() is not None and found.is_raw:
             raise InvalidRequest(
-                f"encoding_format bytes describes each input in a header, which has room for "
-                f"{MAX_DESCRIBED_INPUTS}, not {len(self.input)}; use bytes_only or base64.",
-                param="encoding_format",
+                f"encoding_format {found.format} can't hold several embedding types.",
+                param="embedding_type",
             )
-        return Encoding(
-            self.encoding_format or "float",
-            self.embed_dtype or "float32",
-            self.endianness or "native",
-        )
+        return replace(found, format="base64") if self.embedding_type == "base64" else found
 
 
-class SparseBody(VectorBody):
-    """A body whose answer may have sparse vectors."""
-
-    sparse_top_k: int | None = Field(
-        None, description="Keep so many of a sparse vector's entries, the heaviest."
-    )
-    sparse_threshold: float | None = Field(
-        None, description="Drop a sparse vector's entries that weigh less."
-    )
-    return_tokens: bool = Field(
-        False, description="Add the token strings of a sparse vector's entries."
-    )
-
-    def sparse(self) -> SparseOptions:
-        """The fields above as processors take them."""
-        return SparseOptions(
-            top_k=self.sparse_top_k,
-            threshold=self.sparse_threshold,
-            return_tokens=self.return_tokens,
-        )
-
-
-class EmbeddingRequest(SparseBody):
+class EmbeddingRequest(HostedBody):
     """OpenAI's embeddings request, with extensions."""
 
     model_config = input_config({"model": "minilm", "input": ["First text.", "Second text."]})
@@ -160,6 +99,11 @@ class EmbeddingRequest(SparseBody):
     )
 
     def to_input(self, request_id: str, adapter: str | None) -> EmbedInput:
+        if self.late_chunking:
+            raise InvalidRequest(
+                "late_chunking is not offered; send each chunk as an input of its own.",
+                param="late_chunking",
+            )
         sparse = self.sparse()
         if not self.return_sparse and sparse != SparseOptions():
             raise InvalidRequest(
@@ -171,6 +115,17 @@ class EmbeddingRequest(SparseBody):
             dimensions=self.dimensions,
             sparse=sparse if self.return_sparse else None,
             options=self.options(request_id, adapter),
+        )
+
+    def to_token_input(self, options: PromptOptions) -> PoolingInput:
+        """The request for a vector of each token in place of one. Raises `InvalidRequest`."""
+        if self.return_sparse or self.late_chunking:
+            raise InvalidRequest(
+                "return_multivector excludes return_sparse and late_chunking.",
+                param="return_multivector",
+            )
+        return PoolingInput(
+            prompts=self.input, task="token_embed", dimensions=self.dimensions, options=options
         )
 
 
@@ -186,8 +141,13 @@ class EmbeddingItem(Item):
     """One input's vector."""
 
     object: Literal["embedding"]
-    embedding: list[float] | str = Field(
-        description="Numbers, or base64 text.", examples=[[0.01, -0.2, 0.3]]
+    embedding: list[float] | str | dict[str, list[float] | str] | None = Field(
+        None,
+        description="Numbers, or base64 text; for several embedding types an object with each.",
+        examples=[[0.01, -0.2, 0.3]],
+    )
+    embeddings: list[list[float]] | str | dict[str, list[list[float]] | str] | None = Field(
+        None, description="With return_multivector: a vector for each token, in embedding's place."
     )
     sparse_embedding: SparseVector | None = Field(
         None, description="Extension: with return_sparse."

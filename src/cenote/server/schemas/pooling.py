@@ -11,7 +11,7 @@ from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import TASKS, Task
 from cenote.processors.inputs import PoolingInput
 from cenote.server.schemas.body import Item, ListAnswer
-from cenote.server.schemas.embed import SparseBody, input_config
+from cenote.server.schemas.inputs import SparseBody, input_config
 
 # Names that vLLM once had, and where what they did is found now.
 REMOVED_TASKS = {
@@ -33,6 +33,13 @@ class PoolingRequest(SparseBody):
         examples=["embed"],
     )
 
+    aggregation_strategy: str | None = Field(
+        None,
+        description="token_classify: entities in place of every token's scores. none, simple, "
+        "first, average or max, as in transformers.",
+        examples=["simple"],
+    )
+
     def to_input(
         self, request_id: str, adapter: str | None, supported: Collection[Task]
     ) -> PoolingInput:
@@ -41,6 +48,7 @@ class PoolingRequest(SparseBody):
             task=self._checked_task(supported),
             dimensions=self.dimensions,
             sparse=self.sparse(),
+            aggregation_strategy=self.aggregation_strategy,
             options=self.options(request_id, adapter),
         )
 
@@ -66,11 +74,13 @@ class PoolingItem(Item):
 
     embed: a vector. classify: class scores. token_embed and token_classify: a row for each token.
     sparse_embed: `{"indices": vocabulary ids, "values": weights}`, heaviest first; with
-    return_tokens also `tokens`. Several tasks: these members of each, under its name in `data`.
+    return_tokens also `tokens`. With an aggregation_strategy: a list of entities, `{"label",
+    "score", "word", "start", "end"}`. Several tasks: these members of each, under its name in
+    `data`.
     """
 
     object: Literal["pooling"]
-    data: list[float] | list[list[float]] | dict[str, Any] | str
+    data: list[float] | list[list[float]] | list[dict[str, Any]] | dict[str, Any] | str
     shape: list[int] | None = Field(None, description="Extension: of base64 data.")
     positions: list[int] | None = Field(None, description="token_embed: row's place in the prompt.")
     token_ids: list[int] | None = Field(None, description="Token tasks: the prompt's ids.")

@@ -36,7 +36,7 @@ def _check_prompts(value: Any, info: ValidationInfo) -> list[str] | list[list[in
     if not value:
         return []
     if isinstance(value[0], dict):
-        return [_text_of(item, field, f"{field}[{i}]") for i, item in enumerate(value)]
+        return [text_of(item, field, f"{field}[{i}]") for i, item in enumerate(value)]
     if isinstance(value[0], str):
         return _all_strings(value, field)
     if isinstance(value[0], list):
@@ -47,8 +47,8 @@ def _check_prompts(value: Any, info: ValidationInfo) -> list[str] | list[list[in
 def _check_texts(value: Any, info: ValidationInfo) -> list[str]:
     field = str(info.field_name)
     if isinstance(value, list):
-        return [_text_of(item, field, f"{field}[{i}]") for i, item in enumerate(value)]
-    return [_text_of(value, field, field)]
+        return [text_of(item, field, f"{field}[{i}]") for i, item in enumerate(value)]
+    return [text_of(value, field, field)]
 
 
 def _check_optional_texts(value: Any, info: ValidationInfo) -> list[str] | None:
@@ -56,7 +56,19 @@ def _check_optional_texts(value: Any, info: ValidationInfo) -> list[str] | None:
 
 
 def _check_text(value: Any, info: ValidationInfo) -> str:
-    return _text_of(value, str(info.field_name), str(info.field_name))
+    return text_of(value, str(info.field_name), str(info.field_name))
+
+
+def _check_documents(value: Any, info: ValidationInfo) -> list[str | dict[str, Any]]:
+    field = str(info.field_name)
+    items = value if isinstance(value, list) else [value]
+    for i, item in enumerate(items):
+        if not isinstance(item, str | dict):
+            raise InvalidRequest(
+                f"{field}[{i}] must be a string or an object with text, not {shown(item)}.",
+                param=field,
+            )
+    return items
 
 
 def _all_strings(items: list[Any], field: str) -> list[str]:
@@ -83,7 +95,7 @@ def _all_ids(items: Any, field: str, where: str) -> list[int]:
     return items
 
 
-def _text_of(item: Any, field: str, where: str) -> str:
+def text_of(item: Any, field: str, where: str) -> str:
     """The text of a string, of `{"text": …}` or of `{"content": [{"type": "text", "text": …}]}`."""
     if isinstance(item, str):
         return item
@@ -142,3 +154,11 @@ OptionalTexts = Annotated[
 ]
 # One text, as a string or an object with text.
 Text = Annotated[str, PlainValidator(_check_text), WithJsonSchema(_TEXT)]
+# Texts, or objects whose text may be in fields that another field of the body names.
+Documents = Annotated[
+    list[str | dict[str, Any]],
+    PlainValidator(_check_documents),
+    WithJsonSchema(
+        {"anyOf": [_STRING, {"type": "object"}, _array({"anyOf": [_STRING, {"type": "object"}]})]}
+    ),
+]

@@ -1,4 +1,4 @@
-"""Bodies of /score and /rerank."""
+"""Bodies of /score, and the fields that /rerank has as well."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cenote.errors import InvalidRequest
-from cenote.processors.inputs import RerankInput, ScoreInput
-from cenote.server.schemas.body import Answer, Item, ListAnswer, PromptBody, Usage
-from cenote.server.schemas.prompts import OptionalTexts, Text, Texts
+from cenote.processors.inputs import ScoreInput
+from cenote.server.schemas.body import Item, ListAnswer, PromptBody
+from cenote.server.schemas.prompts import OptionalTexts
 
 PAIRS = (
     ("queries", "documents"),
@@ -76,47 +76,6 @@ class ScoreRequest(ScoringBody):
         return ScoreInput(queries=queries, documents=documents, options=options, **self.limits())
 
 
-class RerankRequest(ScoringBody):
-    """One query and its documents."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "query": "What is a cenote?",
-                    "documents": ["A sinkhole with water.", {"text": "A bird."}],
-                    "top_n": 1,
-                }
-            ]
-        }
-    )
-
-    query: Text = Field(description="The query, as a string or an object with text.")
-    documents: Texts = Field(description="Strings, or objects with text or content.")
-    top_n: int | None = Field(None, description="How many of the best to answer; 0: all.")
-    top_k: int | None = Field(None, description="Another name of top_n.")
-    return_documents: bool | None = Field(True, description="Whether results repeat the texts.")
-
-    def best(self) -> int | None:
-        """`top_n` under either of its names; raises `InvalidRequest` where they differ."""
-        if self.top_n is not None and self.top_k is not None and self.top_n != self.top_k:
-            raise InvalidRequest(
-                f"top_k is another name of top_n, but top_k is {self.top_k} and top_n is "
-                f"{self.top_n}.",
-                param="top_k",
-            )
-        return self.top_k if self.top_n is None else self.top_n
-
-    def to_input(self, request_id: str, adapter: str | None) -> RerankInput:
-        return RerankInput(
-            query=self.query,
-            documents=self.documents,
-            top_n=self.best(),
-            options=self.options(request_id, adapter),
-            **self.limits(),
-        )
-
-
 class Match(BaseModel):
     """Why a document ranked: a query token and the document token it matched best."""
 
@@ -139,32 +98,3 @@ class ScoreResponse(ListAnswer):
     """Scores in the order of the input."""
 
     data: list[ScoreItem]
-
-
-class RankedText(Answer):
-    """A document as it was sent."""
-
-    text: str
-    multi_modal: None = None
-
-
-class RankedItem(Answer):
-    """One document's place."""
-
-    index: int = Field(description="Position of the document in the request.")
-    relevance_score: float
-    truncated: bool = Field(description="Extension: whether the document was cut.")
-    document: RankedText | None = Field(None, description="Absent if return_documents is false.")
-    matches: list[Match] | None = Field(None, description="With explain only.")
-
-
-class RerankResponse(Answer):
-    """Documents, best first: what clients of vLLM, Cohere and Jina read, in one body."""
-
-    id: str
-    object: Literal["rerank"]
-    created: int
-    model: str
-    results: list[RankedItem]
-    usage: Usage
-    meta: dict[str, Any] = Field(description="Cohere's: api_version, billed_units, warnings.")
