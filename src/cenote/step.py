@@ -37,11 +37,11 @@ class KVUse:
     """How the pool is used: blocks held by requests, free ones that keep a prefix, and how many of
     the `queries` tokens that were looked up since the start were `hits`."""
 
-    num_blocks: int
-    held: int
-    kept: int
-    hits: int
-    queries: int
+    num_blocks: int = 0
+    held: int = 0
+    kept: int = 0
+    hits: int = 0
+    queries: int = 0
 
 
 @dataclass(slots=True)

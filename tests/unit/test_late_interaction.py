@@ -122,9 +122,9 @@ def test_adding_a_query_needs_a_use(runner: PoolingRunner, count: int | None) ->
 
 
 def test_a_query_whose_documents_are_gone_is_not_kept(runner: PoolingRunner) -> None:
-    assert "q" in run(runner, query("q", 0))
+    assert "query q" in run(runner, query("q", 0))
     assert not is_kept(runner, "q")
-    end(runner, "q")
+    end(runner, "query q")
     assert runner.num_entries == 0
 
 

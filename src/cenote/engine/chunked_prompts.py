@@ -108,7 +108,7 @@ class ChunkedPrompts:
         """No later prompt finds what is kept now; those that run keep what they hold."""
         self.cache.clear()
 
-    def usage(self) -> KVUse | None:
+    def usage(self) -> KVUse:
         """What is held and kept now."""
         return KVUse(
             self.space.num_blocks,

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
 
 from cenote.config.engine import EngineConfig
+from cenote.engine.answers import failure, outputs_of
+from cenote.engine.chunked_prompts import ChunkedPrompts
 from cenote.engine.messages import (
     EngineOutput,
     EngineOutputs,
@@ -21,7 +22,7 @@ from cenote.engine.messages import (
     EngineRequest,
     StepStats,
 )
-from cenote.engine.request import Ended
+from cenote.engine.prompts import WholePrompts
 from cenote.engine.scheduler import Scheduler
 from cenote.errors import CenoteError, InputTooLong, InvalidRequest, UnsupportedTask
 from cenote.params import PoolingParams
@@ -64,7 +65,8 @@ class EngineCore:
     def __init__(self, config: EngineConfig, runner: Runner | None = None) -> None:
         self.runner: Runner = ModelRunner(config) if runner is None else runner
         info = self.runner.ready_info
-        self.scheduler = Scheduler(info.step_tokens, config.max_num_seqs)
+        prompts = WholePrompts() if info.kv is None else ChunkedPrompts(info.kv)
+        self.scheduler = Scheduler(info.step_tokens, config.max_num_seqs, prompts)
         self.ready = EngineReady(
             supported_tasks=list(info.supported_tasks),
             embedding_size=info.embedding_size,
@@ -75,7 +77,7 @@ class EngineCore:
             load_time=info.load_time,
         )
         self._refused: list[EngineOutput] = []
-        self._counted = StepStats()
+        self._counted = self._totals()
         self._last_stats = StepStats()
 
     @property
@@ -105,7 +107,7 @@ class EngineCore:
             self._refuse(requests, error)
 
     def _refuse(self, requests: Sequence[EngineRequest], error: CenoteError) -> None:
-        self._refused += [_failure(request.request_id, error) for request in requests]
+        self._refused += [failure(request.request_id, error) for request in requests]
 
     def _check(self, request: EngineRequest) -> None:
         info = self.runner.ready_info
@@ -137,8 +139,9 @@ class EngineCore:
         step_time = time.perf_counter() - started
         ended = self.scheduler.update(results)
         outputs, self._refused = self._refused, []
+        now = time.monotonic()
         for one in ended:
-            outputs += _outputs(one, step_time)
+            outputs += outputs_of(one, now)
         return EngineOutputs(outputs, self._record(step, step_time) if step.requests else None)
 
     def _run(self, step: ScheduledStep) -> list[PooledResult]:
@@ -152,6 +155,8 @@ class EngineCore:
             if len(step.requests) == 1:
                 return [_guilty(step.requests[0], error)]
             logger.warning("a step of %d requests failed: %r", len(step.requests), error)
+            if self.scheduler.retry_alone(step):
+                return []
             return [result for one in step.requests for result in self._run(_alone(one, step))]
         answered = {result.request_id for result in results}
         lost = [
@@ -160,29 +165,37 @@ class EngineCore:
         return results + [PooledResult(one.request_id) for one in lost]
 
     def _record(self, step: ScheduledStep, step_time: float) -> StepStats:
-        scheduler, cache, counted = self.scheduler, self.runner.query_cache, self._counted
         tokens = step.num_tokens
         speed = step_time / tokens
-        scheduler.seconds_per_token += _SPEED_SMOOTHING * (speed - scheduler.seconds_per_token)
+        self.scheduler.seconds_per_token += _SPEED_SMOOTHING * (
+            speed - self.scheduler.seconds_per_token
+        )
+        totals, use = self._totals(), self.scheduler.prompts.usage()
         stats = StepStats(
             running=len(step.requests),
-            waiting=scheduler.num_waiting,
+            waiting=self.scheduler.num_waiting,
             batch_requests=len(step.requests),
             batch_tokens=tokens,
             step_time=step_time,
-            shared_runs=scheduler.shared_runs - counted.shared_runs,
-            preemptions=scheduler.preemptions - counted.preemptions,
-            query_cache_hits=cache.hits - counted.query_cache_hits,
-            query_cache_misses=cache.misses - counted.query_cache_misses,
+            kv_blocks=use.num_blocks,
+            kv_blocks_held=use.held,
+            **{name: total - self._counted[name] for name, total in totals.items()},
         )
-        self._counted = StepStats(
-            shared_runs=scheduler.shared_runs,
-            preemptions=scheduler.preemptions,
-            query_cache_hits=cache.hits,
-            query_cache_misses=cache.misses,
-        )
-        self._last_stats = stats
+        self._counted, self._last_stats = totals, stats
         return stats
+
+    def _totals(self) -> dict[str, int]:
+        """What has been counted since the start, by its name in `StepStats`."""
+        scheduler, queries = self.scheduler, self.runner.query_cache
+        prefixes = scheduler.prompts.usage()
+        return {
+            "shared_runs": scheduler.shared_runs,
+            "preemptions": scheduler.preemptions,
+            "query_cache_hits": queries.hits,
+            "query_cache_misses": queries.misses,
+            "prefix_cache_hits": prefixes.hits,
+            "prefix_cache_queries": prefixes.queries,
+        }
 
     # --- control --------------------------------------------------------------------------------
 
@@ -218,9 +231,10 @@ class EngineCore:
             case "reset_mm_cache":
                 self.runner.reset_mm_cache()
             case "reset_prefix_cache":
-                pass  # Bidirectional models keep no keys and values.
+                self.scheduler.prompts.reset()
             case "reload_weights":
                 self.runner.reload_weights(args.get("folder"))
+                self.scheduler.prompts.reset()
                 self._register_again()
             case "stats":
                 return self._stats()
@@ -230,11 +244,14 @@ class EngineCore:
 
     def _stats(self) -> dict[str, Any]:
         """The latest step's record, and what is kept: all but the cache is 0 once all is done."""
+        use = self.scheduler.prompts.usage()
         return {
             **msgspec.to_builtins(self._last_stats),
             "request_entries": self.runner.num_entries,
             "score_groups": self.scheduler.num_groups,
             "query_cache_bytes": self.runner.query_cache.nbytes,
+            "kv_blocks_held": use.held,
+            "kv_blocks_kept": use.kept,
         }
 
     def _register_again(self) -> None:
@@ -252,38 +269,3 @@ def _guilty(request: ScheduledRequest, error: Exception) -> PooledResult:
         logger.error("request %s failed", request.request_id, exc_info=error)
         error = CenoteError(f"The model failed on this input: {type(error).__name__}: {error}")
     return PooledResult(request.request_id, error=error)
-
-
-def _failure(request_id: str, error: CenoteError) -> EngineOutput:
-    return EngineOutput(request_id, error_code=error.code, error_message=error.message)
-
-
-def _outputs(ended: Ended, step_time: float) -> list[EngineOutput]:
-    """One output for each waiter of a run."""
-    request, result = ended.request, ended.result
-    if result.error is not None or result.data is None:
-        error = result.error or CenoteError("The runner gave no result; this is a bug.")
-        return [_failure(request_id, error) for request_id in request.waiters]
-    data = result.data.tobytes()
-    indices = None if result.indices is None else result.indices.tobytes()
-    more = [_further(one) for one in result.more] or None
-    return [
-        EngineOutput(
-            waiter.request_id,
-            data,
-            result.data.dtype.name,
-            result.data.shape,
-            indices,
-            queue_time=max(0.0, request.started - waiter.since),
-            run_time=step_time,
-            more=more,
-        )
-        for waiter in request.waiters.values()
-    ]
-
-
-def _further(result: PooledResult) -> EngineOutput:
-    """The result of a further task, for the output of the first one (errors are the request's)."""
-    data = np.empty(0, np.float32) if result.data is None else result.data
-    indices = None if result.indices is None else result.indices.tobytes()
-    return EngineOutput(result.request_id, data.tobytes(), data.dtype.name, data.shape, indices)

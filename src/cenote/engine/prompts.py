@@ -50,8 +50,8 @@ class Prompts(Protocol):
     def reset(self) -> None:
         """Forgets what was kept for later prompts."""
 
-    def usage(self) -> KVUse | None:
-        """What is held and kept; None where nothing ever is."""
+    def usage(self) -> KVUse:
+        """What is held and kept."""
 
 
 class WholePrompts:
@@ -84,6 +84,6 @@ class WholePrompts:
     def reset(self) -> None:
         """Nothing is kept."""
 
-    def usage(self) -> KVUse | None:
+    def usage(self) -> KVUse:
         """There is no pool."""
-        return None
+        return KVUse()

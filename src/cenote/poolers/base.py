@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from cenote.config.pooling import PoolingMode
 from cenote.layers.packed import PackedBatch
 from cenote.params import PoolingParams
 
@@ -34,6 +35,24 @@ class Pooler(Protocol):
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Pools hidden states `[T, hidden]` float32 of the whole batch in a few calls."""
+
+
+@runtime_checkable
+class RowPooler(Protocol):
+    """A pooler that makes its result of one pooled row, so that a prompt's rows may come in parts.
+
+    It is the same as `finish(pool(rows(hidden)))`, the modes' rows side by side.
+    """
+
+    @property
+    def modes(self) -> Sequence[PoolingMode]:
+        """How rows are pooled."""
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """What is pooled, `[T, D]` float32 of hidden states `[T, hidden]`."""
+
+    def finish(self, pooled: Tensor, params: Sequence[PoolingParams]) -> list[Pooled]:
+        """Results of pooled rows `[N, modes · D]`."""
 
 
 @runtime_checkable

@@ -35,11 +35,18 @@ class EmbedPooler:
         """Vectors `[dim]`; `skip_tokens` leading rows take no part."""
         skip = _skipped(params, hidden.device)
         pooled = [pool(hidden, batch.cu_seqlens, mode, skip=skip) for mode in self.modes]
-        vectors = pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)
+        return self.finish(pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1), params)
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """Hidden states are pooled as they are."""
+        return hidden
+
+    def finish(self, pooled: Tensor, params: Sequence[PoolingParams]) -> list[Pooled]:
+        """Vectors `[dim]` of pooled rows."""
         for dense in self.dense:
-            vectors = dense(vectors)
+            pooled = dense(pooled)
         sizes = [1] * len(params)
-        finished = finish_vectors(vectors, sizes, params, default=self.normalize)
+        finished = finish_vectors(pooled, sizes, params, default=self.normalize)
         return [Pooled(rows[0]) for rows in finished]
 
 
@@ -49,23 +56,28 @@ class ClassifyPooler:
     def __init__(self, model: PoolingModel, activation: ClassActivation) -> None:
         self.model = model
         self.activation = activation
+        mode = model.classify_pooling
+        self.late = mode == "late"
+        self.modes: Sequence[PoolingMode] = ("mean" if mode == "late" else mode,)
 
     def __call__(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Scores `[labels]`, or logits for requests with `use_activation=False`."""
-        logits = self._logits(hidden, batch)
+        return self.finish(pool(self.rows(hidden), batch.cu_seqlens, self.modes[0]), params)
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """Hidden states, or their logits where those are averaged."""
+        return self.model.classify(hidden) if self.late else hidden
+
+    def finish(self, pooled: Tensor, params: Sequence[PoolingParams]) -> list[Pooled]:
+        """Scores `[labels]` of pooled rows."""
+        logits = pooled if self.late else self.model.classify(pooled)
         scores = self.activation(logits)
         return [
             Pooled(logits[i] if item.use_activation is False else scores[i])
             for i, item in enumerate(params)
         ]
-
-    def _logits(self, hidden: Tensor, batch: PackedBatch) -> Tensor:
-        mode = self.model.classify_pooling
-        if mode == "late":
-            return pool(self.model.classify(hidden), batch.cu_seqlens, "mean")
-        return self.model.classify(pool(hidden, batch.cu_seqlens, mode))
 
 
 def _skipped(params: Sequence[PoolingParams], device: torch.device) -> Tensor | None:

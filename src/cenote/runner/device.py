@@ -73,6 +73,36 @@ def cpu_flags() -> set[str]:
     return set()
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be taken on a device now."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free = [_available(), _left_in_group()]
+    return min((one for one in free if one is not None), default=0)
+
+
+def _available() -> int | None:
+    """Linux's own estimate for the machine."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else None
+
+
+def _left_in_group() -> int | None:
+    """What a container's limit leaves, where there is one."""
+    try:
+        limit, used = (
+            Path("/sys/fs/cgroup", name).read_text(encoding="utf-8").strip()
+            for name in ("memory.max", "memory.current")
+        )
+        return max(0, int(limit) - int(used))
+    except (OSError, ValueError):
+        return None
+
+
 def step_tokens(configured: int, device: torch.device) -> int:
     """The token budget of a step: what was asked for, or what suits the device."""
     return configured or _STEP_TOKENS[device.type]

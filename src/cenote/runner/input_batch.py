@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cenote.errors import InvalidRequest
+from cenote.layers.kv import KVView
 from cenote.layers.packed import PackedBatch
 from cenote.step import ScheduledRequest
 
@@ -21,7 +22,9 @@ from cenote.step import ScheduledRequest
 TOKEN_TYPES = "compressed_token_type_ids"
 
 
-def make_batch(requests: Sequence[ScheduledRequest], device: torch.device) -> PackedBatch:
+def make_batch(
+    requests: Sequence[ScheduledRequest], device: torch.device, kv: KVView | None = None
+) -> PackedBatch:
     """The parts of prompts that run in this step, one sequence each, in the given order.
 
     Raises:
@@ -48,6 +51,7 @@ def make_batch(requests: Sequence[ScheduledRequest], device: torch.device) -> Pa
         token_type_ids=None if types is None else packed[2],
         key_mask=None if mask is None else torch.from_numpy(mask).to(device),
         adapters=_adapters(requests),
+        kv=kv,
     )
 
 

@@ -16,20 +16,30 @@ from cenote.errors import ModelLoadError
 from cenote.kernels import backend
 from cenote.loader.hub import resolve
 from cenote.models.base import PoolingModel
-from cenote.models.load import load_model
+from cenote.models.load import compute_dtype, load_model
 from cenote.params import PoolingParams, Task
 from cenote.poolers.base import Pooler
 from cenote.poolers.factory import build_poolers
 from cenote.runner import device as machine
 from cenote.runner.input_batch import make_batch
+from cenote.runner.kv_memory import KVMemory, num_blocks
 from cenote.runner.pooling_runner import PoolingRunner, batch_order
 from cenote.runner.query_cache import QueryCache
-from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
+from cenote.step import KVSpace, PooledResult, ScheduledRequest, ScheduledStep
 
 logger = logging.getLogger(__name__)
 
 # What must stay as it is when new weights come: the rest of the engine was built on it.
-_FIXED = ("architecture", "vocab_size", "hidden_size", "num_layers", "num_labels", "max_model_len")
+_FIXED = (
+    "architecture",
+    "vocab_size",
+    "hidden_size",
+    "num_layers",
+    "num_kv_heads",
+    "head_dim",
+    "num_labels",
+    "max_model_len",
+)
 
 _PROBE_TOKENS = 16
 
@@ -47,6 +57,7 @@ class RunnerInfo:
     device: str
     kernels: str
     load_time: float
+    kv: KVSpace | None = None  # causal models whose prompts may run in parts
 
 
 class ModelRunner:
@@ -78,9 +89,10 @@ class ModelRunner:
         )
         self.pooling = PoolingRunner(
             poolers,
-            causal=self._model.info.causal,
+            causal=self._model.causal,
             query_cache_bytes=config.query_cache_bytes,
         )
+        self._kv = self._make_kv()
         self.ready_info = RunnerInfo(
             supported_tasks=tuple(sorted(self.pooling.supported_tasks)),
             embedding_size=self._probe(self._model, poolers),
@@ -91,6 +103,7 @@ class ModelRunner:
             device=str(self._device),
             kernels=backend.instruction_set(),
             load_time=time.perf_counter() - started,
+            kv=None if self._kv is None else self._kv.space,
         )
         logger.info("%s loaded in %.1f s", found.name, self.ready_info.load_time)
 
@@ -137,7 +150,8 @@ class ModelRunner:
         return results + self._forward(to_run)
 
     def _forward(self, requests: Sequence[ScheduledRequest]) -> list[PooledResult]:
-        batch = make_batch(requests, self._device)
+        kv = None if self._kv is None else self._kv.view(requests)
+        batch = make_batch(requests, self._device, kv)
         return self.pooling.pool(self._model(batch), batch, requests)
 
     def reset_encoder_cache(self) -> None:
@@ -174,6 +188,29 @@ class ModelRunner:
         self.pooling.replace_poolers(poolers)
         logger.info("weights reloaded from %s", path)
 
+    def _make_kv(self) -> KVMemory | None:
+        """The pool of keys and values; None for a model that reads prompts whole."""
+        shape, config = self._model.kv_shape, self._config
+        if not self._model.causal or shape is None:
+            return None
+        dtype = compute_dtype(self._dtype, self._device)
+        space = KVSpace(
+            num_blocks(config.kv_cache_bytes, config.block_size, shape, dtype, self._device),
+            config.block_size,
+            f"{self._model_config.name}@{self._model_config.revision}",
+            self.pooling.last_row_tasks,
+            prefix_caching=config.enable_prefix_caching,
+            chunked=config.enable_chunked_prefill,
+        )
+        memory = KVMemory(space, shape, dtype, self._device)
+        logger.info(
+            "keys and values: %d blocks of %d tokens, %.1f MB",
+            space.num_blocks,
+            space.block_size,
+            memory.nbytes / 1e6,
+        )
+        return memory
+
     def _load(self, config: ModelConfig) -> tuple[PoolingModel, Mapping[Task, Pooler]]:
         model = load_model(config, dtype=self._dtype, device=self._device, engine=self._config)
         return model, build_poolers(config, model, self._device)
@@ -186,7 +223,7 @@ class ModelRunner:
             ModelLoadError: the model gives NaN or infinity even for a trivial prompt.
         """
         size = 0
-        pooling = PoolingRunner(poolers, causal=model.info.causal, query_cache_bytes=0)
+        pooling = PoolingRunner(poolers, causal=model.causal, query_cache_bytes=0)
         length = min(_PROBE_TOKENS, model.config.max_model_len)
         for task in sorted(pooling.supported_tasks):
             request = ScheduledRequest("probe", [0] * length, PoolingParams(task), 0, length)

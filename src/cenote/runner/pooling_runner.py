@@ -17,7 +17,7 @@ from torch import Tensor
 from cenote.errors import UnsupportedTask
 from cenote.layers.packed import PackedBatch
 from cenote.params import TASKS, TOKEN_LEVEL_TASKS, LateInteractionParams, PoolingParams, Task
-from cenote.poolers.base import LookupPooler, Pooler
+from cenote.poolers.base import LookupPooler, Pooled, Pooler
 from cenote.runner.input_batch import take_sequences
 from cenote.runner.late_interaction_runner import (
     Answer,
@@ -25,6 +25,7 @@ from cenote.runner.late_interaction_runner import (
     TokenVectors,
     not_finite,
 )
+from cenote.runner.partial_prompts import PartialPrompts, reads_last_row
 from cenote.runner.query_cache import QueryCache, QueryVectors
 from cenote.step import PooledResult, ScheduledRequest
 
@@ -49,11 +50,18 @@ class PoolingRunner:
         self.query_cache = QueryCache(query_cache_bytes)
         self._poolers = dict(poolers)
         self._params: dict[str, PoolingParams] = {}
+        self._partial = PartialPrompts()
 
     @property
     def num_entries(self) -> int:
         """Entries of per-request state, which must all go when their requests do."""
-        return len(self._params) + self.late_interaction.num_entries
+        return len(self._params) + len(self._partial) + self.late_interaction.num_entries
+
+    @property
+    def last_row_tasks(self) -> frozenset[Task]:
+        """Tasks whose results don't need the rows of a prompt's beginning."""
+        tasks = self.supported_tasks
+        return frozenset(task for task in tasks if reads_last_row(self._poolers[task]))
 
     def add_request(self, request_id: str, params: PoolingParams) -> None:
         """Takes a request in; again for a known one changes nothing.
@@ -76,6 +84,7 @@ class PoolingRunner:
     def remove_request(self, request_id: str) -> None:
         """Drops a finished or preempted request's state (but not a document's reservation)."""
         self._params.pop(request_id, None)
+        self._partial.remove(request_id)
 
     def on_requests_finished(self, request_ids: Iterable[str]) -> None:
         """Told of requests that are over for good, before any is removed."""
@@ -84,6 +93,7 @@ class PoolingRunner:
     def clear(self) -> None:
         """Forgets all requests, kept queries and cached queries."""
         self._params.clear()
+        self._partial.clear()
         self.late_interaction.clear()
         self.query_cache.clear()
 
@@ -145,24 +155,37 @@ class PoolingRunner:
         answers: list[tuple[str, Answer]] = []
         vectors: list[TokenVectors] = []
         first = 0
-        for (tasks, complete), group in groupby(requests, key=batch_order):
+        for (tasks, complete, later), group in groupby(requests, key=batch_order):
             members = list(group)
             end = first + len(members)
-            if complete:
-                part_hidden, part = take_sequences(hidden, batch, first, end)
-                params = [request.params for request in members]
-                for task in tasks:
-                    pooled = self._poolers[task](part_hidden, part, params)
-                    for request, one in zip(members, pooled, strict=True):
-                        role = request.params.late_interaction
-                        if role is None:
-                            answers.append((request.request_id, Answer(one.data, one.indices)))
-                        else:
-                            vectors.append(
-                                TokenVectors(request.request_id, role, one.data, one.indices)
-                            )
+            rows, part = take_sequences(hidden, batch, first, end)
+            poolers = [self._poolers[task] for task in tasks]
+            if not all(map(reads_last_row, poolers)) and (later or not complete):
+                pooled = self._pool_parts(rows, part, members, poolers)
+            else:
+                pooled = _pool_whole(rows, part, members, poolers) if complete else []
+            for request, one in pooled:
+                role = request.params.late_interaction
+                if role is None:
+                    answers.append((request.request_id, Answer(one.data, one.indices)))
+                else:
+                    vectors.append(TokenVectors(request.request_id, role, one.data, one.indices))
             first = end
         return joined(to_host(answers + self._interact(vectors)))
+
+    def _pool_parts(
+        self,
+        hidden: Tensor,
+        batch: PackedBatch,
+        requests: Sequence[ScheduledRequest],
+        poolers: Sequence[Pooler],
+    ) -> list[tuple[ScheduledRequest, Pooled]]:
+        """Prompts of which these are not all rows, one by one: a step has few of them."""
+        pooled = []
+        for request, rows in zip(requests, hidden.split_with_sizes(batch.seq_lens), strict=True):
+            found = self._partial.add(request, rows, poolers)
+            pooled += [(request, one) for one in found or ()]
+        return pooled
 
     def _interact(self, vectors: Sequence[TokenVectors]) -> list[tuple[str, Answer]]:
         """Queries first, whatever their place in the batch, then the documents."""
@@ -185,11 +208,29 @@ class PoolingRunner:
         return self.late_interaction.keep(part, query)
 
 
-def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool]:
-    """Requests with the same tasks lie side by side in a batch, so that heads work on views."""
+def _pool_whole(
+    hidden: Tensor,
+    batch: PackedBatch,
+    requests: Sequence[ScheduledRequest],
+    poolers: Sequence[Pooler],
+) -> list[tuple[ScheduledRequest, Pooled]]:
+    """Prompts of which all the rows that the poolers read are here."""
+    params = [request.params for request in requests]
+    return [
+        item
+        for pooler in poolers
+        for item in zip(requests, pooler(hidden, batch, params), strict=True)
+    ]
+
+
+def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool, bool]:
+    """Requests with the same tasks lie side by side in a batch, so that heads work on views.
+
+    Of those, the ones whose prompt this step completes, and that began before it.
+    """
     params = request.params
     first: tuple[Task, ...] = () if params.task is None else (params.task,)
-    return first + params.also, request.is_last_chunk
+    return first + params.also, request.is_last_chunk, request.start > 0
 
 
 def joined(results: Sequence[PooledResult]) -> list[PooledResult]:

@@ -1,0 +1,47 @@
+"""What leaves the engine for a run that is over. It knows no scheduling and no transport."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cenote.engine.messages import EngineOutput
+from cenote.engine.request import Ended
+from cenote.errors import CenoteError
+from cenote.step import PooledResult
+
+
+def failure(request_id: str, error: CenoteError) -> EngineOutput:
+    """The output of a request that has failed."""
+    return EngineOutput(request_id, error_code=error.code, error_message=error.message)
+
+
+def outputs_of(ended: Ended, now: float) -> list[EngineOutput]:
+    """One output for each waiter of a run that ended at `now` (seconds)."""
+    request, result = ended.request, ended.result
+    if result.error is not None or result.data is None:
+        error = result.error or CenoteError("The runner gave no result; this is a bug.")
+        return [failure(request_id, error) for request_id in request.waiters]
+    data = result.data.tobytes()
+    indices = None if result.indices is None else result.indices.tobytes()
+    more = [_further(one) for one in result.more] or None
+    return [
+        EngineOutput(
+            waiter.request_id,
+            data,
+            result.data.dtype.name,
+            result.data.shape,
+            indices,
+            queue_time=max(0.0, request.started - waiter.since),
+            run_time=now - request.started,
+            more=more,
+            num_cached_tokens=request.num_cached_tokens or 0,
+        )
+        for waiter in request.waiters.values()
+    ]
+
+
+def _further(result: PooledResult) -> EngineOutput:
+    """The result of a further task, for the output of the first one (errors are the request's)."""
+    data = np.empty(0, np.float32) if result.data is None else result.data
+    indices = None if result.indices is None else result.indices.tobytes()
+    return EngineOutput(result.request_id, data.tobytes(), data.dtype.name, data.shape, indices)
