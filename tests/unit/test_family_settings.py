@@ -27,7 +27,7 @@ from cenote.models.registry import model_class
         ("NewModel", {"logn_attention_scale": True}, "logn_attention_scale True"),
         ("NomicBertModel", {"prenorm": True}, "prenorm True"),
         ("NomicBertModel", {"expert_choice_router": True}, "expert_choice_router True"),
-        ("NomicBertModel", {"mlp_fc2_bias": False}, "qkv_proj_bias and mlp_fc2_bias"),
+        ("NomicBertModel", {"mlp_fc2_bias": True}, "qkv_proj_bias and mlp_fc2_bias"),
         ("NomicBertModel", {"moe_every_n_layers": 2}, "num_experts"),
         ("JinaBertModel", {"position_embedding_type": "absolute"}, "'absolute'"),
         ("JinaBertModel", {"feed_forward_type": "original"}, "feed_forward_type 'original'"),
