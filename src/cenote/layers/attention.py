@@ -54,8 +54,12 @@ class SelfAttention(nn.Module):
         return out
 
     def mix(self, qkv: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
-        """Attention of the fused product's rows to each other, before `out`; `qkv` is used up."""
+        """Attention of the fused product's rows, before `out`: to each other, and to those kept of
+        their prompts' earlier parts. `qkv` is used up."""
         if self.rotary is not None:
             self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
         q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
-        return attention(q, k, v, batch, self.spec, terms)
+        if batch.kv is None or self.kv_layer is None:
+            return attention(q, k, v, batch, self.spec, terms)
+        k, v = batch.kv.extend(self.kv_layer, k, v)
+        return attention(q, k, v, batch, self.spec, terms, batch.kv.read)
