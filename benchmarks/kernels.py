@@ -8,7 +8,8 @@ the best of many short windows measured between the rounds. The last line is JSO
 
 torch gets what is quickest for it: inputs already in the dtype, weights as they are. Ours starts
 from the float32 residual stream, and does the bias, activation, residual and norm on the way.
-int8 is compared with torch's bfloat16.
+int8 is compared with torch's bfloat16. With --threads 1 the clock is the thread's own CPU time, which
+neighbours on a busy machine can't stretch.
 """
 
 from __future__ import annotations
@@ -47,14 +48,18 @@ class Row:
     share_of_peak: float = 0.0
 
 
+def clock() -> float:
+    return time.thread_time() if _native.num_threads() == 1 else time.perf_counter()
+
+
 def window(call: Call, repeats: int) -> float:
     """Seconds of one call, from a run of several after an untimed one."""
     time.sleep(PAUSE_SECONDS)
     call()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         call()
-    return (time.perf_counter() - start) / repeats
+    return (clock() - start) / repeats
 
 
 def repeats_for(call: Call) -> int:
