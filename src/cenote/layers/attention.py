@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms, attention
 from cenote.kernels.norm import NormWeight
 from cenote.layers.linear import Linear
+from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
 
@@ -45,11 +48,18 @@ class SelfAttention(nn.Module):
         *,
         pre_norm: NormWeight | None = None,
         post_norm: NormWeight | None = None,
+        residual: bool = True,
     ) -> Tensor:
-        """post_norm(out(attention(qkv(pre_norm(hidden)))) + hidden), float32."""
+        """post_norm(out(attention(qkv(pre_norm(hidden)))) + hidden), float32.
+
+        `residual=False` leaves out the sum.
+        """
         context = self.mix(self.qkv(hidden, pre_norm=pre_norm), batch, terms)
         out: Tensor = self.out(
-            context, residual=hidden, post_norm=post_norm, out_dtype=torch.float32
+            context,
+            residual=hidden if residual else None,
+            post_norm=post_norm,
+            out_dtype=torch.float32,
         )
         return out
 
@@ -63,3 +73,34 @@ class SelfAttention(nn.Module):
             return attention(q, k, v, batch, self.spec, terms)
         k, v = batch.kv.extend(self.kv_layer, k, v)
         return attention(q, k, v, batch, self.spec, terms, batch.kv.read)
+
+
+class HeadNormedAttention(SelfAttention):
+    """Self-attention whose queries and keys are normed head by head, before their rotation.
+
+    `norm` makes both norms, each as wide as a head (Dehghani et al. 2023, arXiv:2302.05442).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        spec: AttentionSpec,
+        *,
+        norm: Callable[[], LayerNorm | RMSNorm],
+        bias: bool = True,
+        out_bias: bool | None = None,
+        rotary: Rotary | None = None,
+        kv_layer: int | None = None,
+    ) -> None:
+        super().__init__(
+            hidden, spec, bias=bias, out_bias=out_bias, rotary=rotary, kv_layer=kv_layer
+        )
+        self.q_norm = norm()
+        self.k_norm = norm()
+
+    def mix(self, qkv: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
+        """As `SelfAttention`, after the norms."""
+        q, k, _ = qkv.split_with_sizes(self.sizes, dim=1)
+        for part, norm in ((q, self.q_norm), (k, self.k_norm)):
+            part.copy_(norm(part.reshape(-1, self.spec.head_dim)).view(part.shape))
+        return super().mix(qkv, batch, terms)

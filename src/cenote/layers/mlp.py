@@ -47,7 +47,7 @@ class MLP(nn.Module):
         self,
         x: Tensor,
         *,
-        residual: Tensor,
+        residual: Tensor | None = None,
         pre_norm: NormWeight | None = None,
         post_norm: NormWeight | None = None,
     ) -> Tensor:

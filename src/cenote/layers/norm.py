@@ -50,3 +50,11 @@ class RMSNorm(_Norm):
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__(size, eps, bias=False)
+
+
+class OffsetRMSNorm(RMSNorm):
+    """RMSNorm whose factor is 1 + weight (Gemma)."""
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares the factor."""
+        self.prepared = NormWeight.prepare(self.kind, 1 + self.weight, None, self.eps)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms
 from cenote.kernels.linear import Gate
-from cenote.layers.attention import SelfAttention
+from cenote.layers.attention import HeadNormedAttention, SelfAttention
 from cenote.layers.mlp import MLP
 from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
@@ -81,7 +83,8 @@ class PreNormLayer(nn.Module):
 
     `norm` makes both norms; `attention_norm=False` leaves the first one out (ModernBERT's first
     layer). `bias` is for all products, `out_bias` and `mlp_bias` for those after the attention and
-    in the MLP where they differ. `kv_layer` numbers a causal model's layers.
+    in the MLP where they differ. `head_norm`: queries and keys are normed too, head by head.
+    `kv_layer` numbers a causal model's layers.
     """
 
     def __init__(
@@ -95,13 +98,15 @@ class PreNormLayer(nn.Module):
         bias: bool = True,
         out_bias: bool | None = None,
         mlp_bias: bool | None = None,
+        head_norm: bool = False,
         rotary: Rotary | None = None,
         kv_layer: int | None = None,
     ) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.attention_norm = norm(hidden, eps) if attention_norm else None
-        self.attention = SelfAttention(
+        make = partial(HeadNormedAttention, norm=lambda: norm(spec.head_dim, eps))
+        self.attention = (make if head_norm else SelfAttention)(
             hidden, spec, bias=bias, out_bias=out_bias, rotary=rotary, kv_layer=kv_layer
         )
         self.mlp_norm = norm(hidden, eps)
@@ -121,3 +126,34 @@ class PreNormLayer(nn.Module):
         hidden = self.attention(hidden, batch, terms, pre_norm=first)
         out: Tensor = self.mlp(hidden, residual=hidden, pre_norm=self.mlp_norm.prepared)
         return out
+
+
+class SandwichLayer(PreNormLayer):
+    """A pre-norm layer that also norms what each part adds (Gemma 2 and 3). Takes the same."""
+
+    def __init__(
+        self, config: ModelConfig, spec: AttentionSpec, *, norm: MakeNorm, **settings: Any
+    ) -> None:
+        super().__init__(config, spec, norm=norm, **settings)
+        self.attention_out_norm = norm(config.hidden_size, config.norm_eps)
+        self.mlp_out_norm = norm(config.hidden_size, config.norm_eps)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
+    ) -> Tensor:
+        """`[T, hidden]` float32 → the same."""
+        first = None if self.attention_norm is None else self.attention_norm.prepared
+        hidden = hidden + self.attention(
+            hidden,
+            batch,
+            terms,
+            pre_norm=first,
+            residual=False,
+            post_norm=self.attention_out_norm.prepared,
+        )
+        return hidden + self.mlp(
+            hidden,
+            residual=None,
+            pre_norm=self.mlp_norm.prepared,
+            post_norm=self.mlp_out_norm.prepared,
+        )

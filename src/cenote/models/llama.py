@@ -7,14 +7,16 @@ changes class attributes or one method. It knows nothing of pooling.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from cenote.config import architectures
+from cenote.config.fields import positive_int
 from cenote.config.model import ModelConfig
-from cenote.config.rope import rope_config
+from cenote.config.rope import RopeConfig, rope_config
+from cenote.errors import ModelLoadError
 from cenote.kernels.attention import AttentionSpec, AttentionTerms
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.kv import KVShape
@@ -25,6 +27,10 @@ from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
 from cenote.models.blocks import PreNormLayer, bidirectional, causal
+
+# The types of layers that `layer_types` lists.
+FULL = "full_attention"
+SLIDING = "sliding_attention"
 
 _ROOT = r"(?:model\.)?"
 _LAYER = _ROOT + r"layers\.(\d+)\."
@@ -38,6 +44,7 @@ BODY_RULES: tuple[Rule, ...] = (
         for index, part in enumerate("qkv")
     ),
     Rename(_LAYER + r"self_attn\.o_proj" + _WB, r"layers.\1.attention.out.\2"),
+    Rename(_LAYER + r"self_attn\.([qk]_norm)\.weight", r"layers.\1.attention.\2.weight"),
     Rename(_LAYER + r"input_layernorm\.weight", r"layers.\1.attention_norm.weight"),
     Rename(_LAYER + r"post_attention_layernorm\.weight", r"layers.\1.mlp_norm.weight"),
     Stack(_LAYER + r"mlp\.gate_proj" + _WB, r"layers.\1.mlp.up.\2", 0, 2),
@@ -49,6 +56,9 @@ BODY_RULES: tuple[Rule, ...] = (
 SCORE_RULE = Rename(r"score\.(weight|bias)", r"classifier.\1")
 
 
+HEAD_RULE = Ignore(r"(?:lm_head|score)\..*")
+
+
 class LlamaModel(PoolingModel):
     """The decoder alone. A checkpoint's heads are not used."""
 
@@ -56,15 +66,25 @@ class LlamaModel(PoolingModel):
         causal=True, default_pooling="last", classify_pooling="last"
     )
     rope_base: ClassVar[float] = 10000.0
-    weight_rules: ClassVar[tuple[Rule, ...]] = (*BODY_RULES, Ignore(r"(?:lm_head|score)\..*"))
+    norm: ClassVar[type[RMSNorm]] = RMSNorm
+    layer_class: ClassVar[type[PreNormLayer]] = PreNormLayer
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*BODY_RULES, HEAD_RULE)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.rope = rope_config(config.hf, base=self.rope_base)
-        rotary = Rotary(config.head_dim, config.max_model_len, self.rope)
-        self.embeddings = TokenEmbedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(self.layer(at, rotary) for at in range(config.num_layers))
-        self.final_norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.ropes = self.make_ropes()
+        rotaries = {
+            kind: Rotary(config.head_dim, config.max_model_len, rope)
+            for kind, rope in self.ropes.items()
+        }
+        self.embeddings = TokenEmbedding(
+            config.vocab_size, config.hidden_size, scale=self.embedding_scale
+        )
+        self.layers = nn.ModuleList(
+            self.layer(at, rotaries.get(self.layer_type(at), rotaries[FULL]))
+            for at in range(config.num_layers)
+        )
+        self.final_norm = self.norm(config.hidden_size, config.norm_eps)
 
     @property
     def causal(self) -> bool:
@@ -74,27 +94,67 @@ class LlamaModel(PoolingModel):
     @property
     def kv_shape(self) -> KVShape | None:
         """None also where a prompt's length changes all of its positions."""
-        if not self.causal or self.rope.kind == "dynamic":
+        if not self.causal or any(rope.kind == "dynamic" for rope in self.ropes.values()):
             return None
         return KVShape(self.config.num_layers, self.config.num_kv_heads * self.config.head_dim)
 
+    @property
+    def embedding_scale(self) -> float:
+        """What word vectors are multiplied by."""
+        return 1.0
+
+    @property
+    def layer_settings(self) -> dict[str, Any]:
+        """What all layers have in common, as `PreNormLayer` takes it."""
+        hf = self.config.hf
+        return {
+            "norm": self.norm,
+            "gate": "first",
+            "bias": bool(hf.get("attention_bias", False)),
+            "mlp_bias": bool(hf.get("mlp_bias", False)),
+        }
+
+    def make_ropes(self) -> dict[str, RopeConfig]:
+        """Rotary settings by type of layer; types that aren't there have those of FULL."""
+        return {FULL: rope_config(self.config.hf, base=self.rope_base)}
+
     def layer(self, at: int, rotary: Rotary) -> nn.Module:
         """Layer number `at`."""
-        hf = self.config.hf
-        return PreNormLayer(
+        return self.layer_class(
             self.config,
             self.attention_spec(at),
-            norm=RMSNorm,
-            gate="first",
-            bias=bool(hf.get("attention_bias", False)),
-            mlp_bias=bool(hf.get("mlp_bias", False)),
             rotary=rotary,
             kv_layer=at,
+            **self.layer_settings,
         )
+
+    def layer_type(self, at: int) -> str:
+        """FULL, or SLIDING for a layer with a window: listed in the configuration, or `slides`."""
+        listed = self.config.hf.get("layer_types")
+        if listed is None:
+            return SLIDING if self.slides(at) else FULL
+        if not isinstance(listed, list) or len(listed) != self.config.num_layers:
+            raise ModelLoadError(
+                f"config.json: layer_types must list {self.config.num_layers} layers, "
+                f"not {listed!r}."
+            )
+        return str(listed[at])
+
+    def slides(self, at: int) -> bool:
+        """Whether layer `at` has a window where no `layer_types` are listed."""
+        return False
+
+    @property
+    def sliding_window(self) -> int:
+        """How many tokens a layer with a window sees, the token itself among them."""
+        return positive_int(self.config.hf, ("sliding_window",), 4096)
 
     def attention_spec(self, at: int) -> AttentionSpec:
         """What the attention of layer `at` sees."""
-        return causal(self.config) if self.causal else bidirectional(self.config)
+        back = self.sliding_window - 1 if self.layer_type(at) == SLIDING else -1
+        if self.causal:
+            return causal(self.config, back)
+        return bidirectional(self.config, (back, back))
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[T, hidden]`, float32."""
@@ -106,8 +166,8 @@ class LlamaModel(PoolingModel):
         return out
 
 
-class LlamaForSequenceClassification(LlamaModel):
-    """A class for a text or a pair, by one matrix on the last row."""
+class WithScore(PoolingModel):
+    """Mixed into a decoder: a class for a text or a pair, by one matrix on the last row."""
 
     info: ClassVar[ModelInfo] = ModelInfo(
         causal=True, head="classify", default_pooling="last", classify_pooling="last"
@@ -119,3 +179,7 @@ class LlamaForSequenceClassification(LlamaModel):
         self.classifier = Linear(
             config.hidden_size, config.num_labels, bias=False, dtype=torch.float32
         )
+
+
+class LlamaForSequenceClassification(WithScore, LlamaModel):
+    """A class for a text or a pair."""

@@ -21,12 +21,12 @@ def _family(name: str, module: str, served_as: str | None = None) -> dict[str, s
     return {f"{name}{head}": f"cenote.models.{module}:{served_as or name}{head}" for head in _HEADS}
 
 
-def _decoder(name: str, module: str) -> dict[str, str]:
+def _decoder(name: str, module: str, language_model: str | None = None) -> dict[str, str]:
     """The usual three architectures of a causal family; a language model is served as its body."""
     path = f"cenote.models.{module}:{name}"
     return {
         f"{name}Model": f"{path}Model",
-        f"{name}ForCausalLM": f"{path}Model",
+        language_model or f"{name}ForCausalLM": f"{path}Model",
         f"{name}ForSequenceClassification": f"{path}ForSequenceClassification",
     }
 
@@ -61,6 +61,14 @@ ARCHITECTURES: dict[str, str] = {
     **_family("JinaEmbeddingsV3", "jina_embeddings_v3"),
     "JinaEmbeddingsV3ForColBERT": "cenote.models.jina_embeddings_v3:JinaEmbeddingsV3ForColBERT",
     **_decoder("Llama", "llama"),
+    **_decoder("Mistral", "mistral"),
+    **_decoder("Qwen2", "qwen2"),
+    **_decoder("Qwen3", "qwen3"),
+    **_decoder("Phi3", "phi3"),
+    **_decoder("Gemma", "gemma"),
+    **_decoder("Gemma2", "gemma2"),
+    **_decoder("Gemma3Text", "gemma3", "Gemma3ForCausalLM"),
+    **_decoder("GPT2", "gpt2", "GPT2LMHeadModel"),
 }
 
 

@@ -1,0 +1,78 @@
+"""The decoder families against transformers: bodies by their last row or mean, and classifiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from heads import random_ids, reference_outputs
+from reference import Tolerance, assert_matches_reference, serve
+from tiny import MakeTiny
+from torch.nn import functional as F
+
+from cenote.params import PoolingParams
+
+LENGTHS = [1, 2, 7, 33, 7, 130]
+SHARED = {"max_position_embeddings": 200, "initializer_range": 0.2, "num_key_value_heads": 2}
+ALTERNATING = ["sliding_attention", "full_attention"]
+WIDE = {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9}
+ROPES = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "GPT2": {"num_key_value_heads": 4, "n_inner": 64, "activation_function": "gelu_new"},
+    "Gemma": {"head_dim": 16},
+    "Gemma2": {**WIDE, "attn_logit_softcapping": 5.0},
+    "Gemma3Text": {**WIDE, "layer_types": ALTERNATING, "rope_parameters": ROPES},
+    "Mistral": {"sliding_window": 9},
+    "Phi3": {"sliding_window": 9},
+    "Qwen2": {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
+    "Qwen3": {"head_dim": 16, "attention_bias": True},
+}
+LANGUAGE_MODELS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_language_models_body_gives_its_last_row(
+    family: str, kernels: str, make_tiny: MakeTiny
+) -> None:
+    architecture = LANGUAGE_MODELS.get(family, f"{family}ForCausalLM")
+    folder = make_tiny(architecture, "bpe", **{**SHARED, **FAMILIES[family]})
+    served = serve(folder, kernels, max_model_len=200)
+    assert served.model.causal and served.model.kv_shape is not None
+    ids = random_ids(served, LENGTHS)
+    rows = reference_outputs(served, ids, None)
+    expected = [F.normalize(item[-1], dim=-1) for item in rows]
+    assert_matches_reference(served, "embed", ids, expected)
+    narrow = serve(folder, kernels, torch.bfloat16, max_model_len=200)
+    loose = Tolerance(cosine=0.999)
+    assert_matches_reference(narrow, "embed", ids, expected, tolerance=loose)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_classifier_is_that_of_transformers(
+    family: str, kernels: str, make_tiny: MakeTiny
+) -> None:
+    settings = {**SHARED, **FAMILIES[family], "num_labels": 3}
+    folder = make_tiny(f"{family}ForSequenceClassification", "bpe", **settings)
+    served = serve(folder, kernels, max_model_len=200)
+    ids = random_ids(served, LENGTHS)
+    logits = reference_outputs(served, ids, None)
+    raw = PoolingParams("classify", use_activation=False)
+    assert_matches_reference(served, "classify", ids, logits, params=raw)
+
+
+@pytest.mark.parametrize("length", [1, 9, 33, 130])
+def test_embedding_gemma_attends_to_both_sides_of_its_window(
+    length: int, kernels: str, make_tiny: MakeTiny
+) -> None:
+    both = {"use_bidirectional_attention": True}
+    settings = {**SHARED, **FAMILIES["Gemma3Text"], **both, "sliding_window": 16}
+    served = serve(make_tiny("Gemma3TextModel", "bpe", **settings), kernels, max_model_len=200)
+    assert not served.model.causal and served.config.pooler.modes == ("mean",)
+    ids = random_ids(served, [length, 5])
+    rows = reference_outputs(served, ids, None)
+    expected = [F.normalize(item.mean(0), dim=-1) for item in rows]
+    assert_matches_reference(served, "embed", ids, expected)
