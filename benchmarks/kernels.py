@@ -8,8 +8,8 @@ the best of many short windows measured between the rounds. The last line is JSO
 
 torch gets what is quickest for it: inputs already in the dtype, weights as they are. Ours starts
 from the float32 residual stream, and does the bias, activation, residual and norm on the way.
-int8 is compared with torch's bfloat16. With --threads 1 the clock is the thread's own CPU time, which
-neighbours on a busy machine can't stretch.
+int8 is compared with torch's bfloat16. With --threads 1 the clock is the thread's own CPU time,
+which neighbours on a busy machine can't stretch.
 """
 
 from __future__ import annotations
