@@ -6,7 +6,7 @@ knows no HTTP and no model code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -27,20 +27,17 @@ from cenote.processors.inputs import (
     SparseOptions,
 )
 from cenote.processors.keywords import as_prompts, as_texts, engine_config, prompt_options
+from cenote.processors.long_input import late_chunking_of
 from cenote.processors.prepared import Prepared
 from cenote.processors.quantize import Precision, check_precision
 from cenote.processors.registry import Processors
 from cenote.processors.score.rerank import check_top_n, ranking
 from cenote.processors.score.shapes import pair_up
 from cenote.processors.tokenizer import Tokenizer
-from cenote.processors.window import Window, chunks
-from cenote.progress import bar
+from cenote.processors.window import run_chunks
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-
-# Prompts tokenised at a time.
-CHUNK_PROMPTS = 256
 
 
 class LLM:
@@ -113,23 +110,38 @@ class LLM:
         *,
         dimensions: int | None = None,
         precision: Precision = "float32",
+        long_input: str = "error",
+        late_chunking: bool = False,
+        chunk_size: int | None = None,
+        spans: Sequence[Sequence[int]] | None = None,
         progress: bool = True,
         **options: Any,
     ) -> list[Embedding]:
         """One vector for each text; `dimensions` cuts it where the model allows that.
 
         `precision` quantises it (int8, uint8, binary, ubinary); the ranges of int8 and uint8 are
-        those of the engine setting `calibration`, else [-1, 1].
+        those of the engine setting `calibration`, else [-1, 1]. `long_input="chunk_mean"` averages
+        the parts of a text over the limit. `late_chunking` runs all texts as one and gives a vector
+        for each, or those of a single text's `spans` (of characters) or parts of `chunk_size`
+        tokens.
         """
         check_precision(precision, dimensions or self.ready.embedding_size)
-        chosen = prompt_options(options)
+        asked = EmbedInput(
+            prompts=(),
+            dimensions=dimensions,
+            long_input=long_input,
+            late_chunking=late_chunking_of(late_chunking, chunk_size, spans),
+            options=prompt_options(options),
+        )
 
         def prepare(chunk: list[Prompt]) -> Prepared[list[Embedding]]:
-            return self._processors.embed(
-                EmbedInput(prompts=chunk, dimensions=dimensions, options=chosen)
-            )
+            return self._processors.embed(replace(asked, prompts=chunk))
 
-        results = self._run("embed", as_prompts(texts), prepare, progress)
+        prompts = as_prompts(texts)
+        if late_chunking:
+            results = self._run("embed", [list(prompts)], lambda one: prepare(one[0]), progress)
+        else:
+            results = self._run("embed", prompts, prepare, progress)
         quantize = self._processors.quantizer.quantize
         return [replace(item, embedding=quantize(item.embedding, precision)) for item in results]
 
@@ -280,20 +292,4 @@ class LLM:
         prepare: Callable[[list[ItemT]], Prepared[list[ResultT]]],
         progress: bool,
     ) -> list[ResultT]:
-        """Prepares chunk after chunk while the engine runs those before it; order is kept."""
-        size = self._chunk_size()
-        total = len(items) if isinstance(items, Sized) else None
-        shown = progress and (total is None or total > size)
-        window: Window[ResultT] = Window(self._client, self.config.max_waiting_tokens // 2)
-        results: list[ResultT] = []
-        with bar(label, total, shown=shown) as advance:
-            for done in window.run(prepare(chunk) for chunk in chunks(items, size)):
-                results += done
-                advance(len(done))
-        return results
-
-    def _chunk_size(self) -> int:
-        """A chunk must fit into the engine's queue even when all its prompts have full length."""
-        config = self.config
-        by_tokens = config.max_waiting_tokens // (2 * self._client.ready.max_model_len)
-        return max(1, min(CHUNK_PROMPTS, config.max_waiting_requests // 2, by_tokens))
+        return run_chunks(self._client, self.config, items, prepare, label=label, progress=progress)

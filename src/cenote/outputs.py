@@ -21,7 +21,7 @@ class Embedding:
     It is float32 unless a precision was asked for (int8 or uint8; `[dim / 8]` for bits).
 
     `sparse` is its sparse vector, where that was asked for; a model without dense vectors then has
-    an empty `embedding`.
+    an empty `embedding`. `span` is the vector's characters `[start, end)`, of late chunking.
     """
 
     embedding: NDArray[Any]
@@ -29,6 +29,7 @@ class Embedding:
     truncated: bool = False
     num_cached_tokens: int = 0
     sparse: SparseEmbedding | None = None
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

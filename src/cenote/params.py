@@ -48,7 +48,8 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     to by others but still give rows (ColBERT's expansion tokens). `also` names further tasks on the
     same forward pass. A sparse vector keeps its `sparse_top_k` heaviest entries of those that weigh
     at least `sparse_threshold`. `extra_kwargs` is a free map that travels to the model runner, e.g.
-    `compressed_token_type_ids`: merged with, never replaced.
+    `compressed_token_type_ids`: merged with, never replaced. With `spans` an embedding is one
+    vector for each `[first, end)` of the prompt's tokens.
     """
 
     task: Task | None = None
@@ -59,6 +60,7 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     skip_tokens: int = 0
     attended_tokens: int | None = None
     also: tuple[Task, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
     sparse_top_k: int | None = None
     sparse_threshold: float | None = None
     extra_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)

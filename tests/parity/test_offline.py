@@ -12,7 +12,7 @@ import pytest
 
 from cenote import LLM
 from cenote.errors import InputTooLong
-from cenote.llm import CHUNK_PROMPTS
+from cenote.processors.window import CHUNK_PROMPTS
 
 TEXTS = ["Paris is the capital of France.", "x", "Ünïcode 漢字 🙂", "", "a b\tc\n" * 9]
 TOLERANCE = 1e-5

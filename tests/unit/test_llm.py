@@ -18,7 +18,8 @@ import cenote
 from cenote.config.engine import EngineConfig
 from cenote.engine.messages import EngineOutput, EngineRequest
 from cenote.errors import InvalidRequest, NonFiniteResult, Overloaded
-from cenote.llm import CHUNK_PROMPTS, LLM
+from cenote.llm import LLM
+from cenote.processors.window import CHUNK_PROMPTS
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ It knows nothing of token-level tasks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -32,7 +33,12 @@ class EmbedPooler:
     def __call__(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
-        """Vectors `[dim]`; `skip_tokens` leading rows take no part."""
+        """Vectors `[dim]`; `skip_tokens` leading rows take no part.
+
+        A request with `spans` gets `[spans, dim]`, the mean of each span's rows.
+        """
+        if any(item.spans for item in params):
+            return self._spans(hidden, batch, params)
         skip = _skipped(params, hidden.device)
         pooled = [pool(hidden, batch.cu_seqlens, mode, skip=skip) for mode in self.modes]
         return self.finish(pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1), params)
@@ -48,6 +54,26 @@ class EmbedPooler:
         sizes = [1] * len(params)
         finished = finish_vectors(pooled, sizes, params, default=self.normalize)
         return [Pooled(rows[0]) for rows in finished]
+
+    def _spans(
+        self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
+    ) -> list[Pooled]:
+        """As above for a batch with spans; a request without any is one span, of all its rows."""
+        parts, sizes = [], []
+        starts = accumulate(batch.seq_lens, initial=0)
+        for start, length, item in zip(starts, batch.seq_lens, params, strict=False):
+            spans = item.spans or ((min(item.skip_tokens, length - 1), length),)
+            parts += [hidden[start + first : start + end] for first, end in spans]
+            sizes.append(len(spans))
+        lengths = torch.tensor([0, *(part.shape[0] for part in parts)], device=hidden.device)
+        vectors = pool(torch.cat(parts), lengths.cumsum(0).int(), "mean")
+        for dense in self.dense:
+            vectors = dense(vectors)
+        finished = finish_vectors(vectors, sizes, params, default=self.normalize)
+        return [
+            Pooled(rows if item.spans else rows[0])
+            for rows, item in zip(finished, params, strict=True)
+        ]
 
 
 class ClassifyPooler:

@@ -53,15 +53,29 @@ class SparseOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LateChunking:
+    """One pass over all inputs joined, a vector for each; or for parts of a single input.
+
+    Parts are `chunk_size` tokens long, or the given `spans` of characters.
+    """
+
+    chunk_size: int | None = None
+    spans: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EmbedInput:
     """One vector for each prompt; `dimensions` cuts it (matryoshka), then normalises again.
 
-    `sparse` asks for the sparse vector as well, from the same forward pass.
+    `sparse` asks for the sparse vector as well, from the same forward pass. `long_input` says what
+    becomes of a text over the model's length: error, or chunk_mean.
     """
 
     prompts: Sequence[Prompt]
     dimensions: int | None = None
     sparse: SparseOptions | None = None
+    long_input: str = "error"
+    late_chunking: LateChunking | None = None
     options: PromptOptions = PromptOptions()
 
 
@@ -127,6 +141,7 @@ __all__ = [
     "ClassifyInput",
     "EmbedInput",
     "InputType",
+    "LateChunking",
     "PoolingInput",
     "Prompt",
     "PromptOptions",

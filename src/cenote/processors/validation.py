@@ -161,6 +161,7 @@ def check_own_params(params: PoolingParams, task: Task) -> None:
         ("attended_tokens", params.attended_tokens, None),
         ("skip_tokens", params.skip_tokens, 0),
         ("also", params.also, ()),
+        ("spans", params.spans, ()),
     ):
         if value != default:
             raise InvalidRequest(

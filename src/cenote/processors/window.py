@@ -7,21 +7,54 @@ in memory as tokens. It knows no tasks and no models.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
+from cenote.config.engine import EngineConfig
 from cenote.engine.client import EngineClient
 from cenote.engine.messages import EngineOutput
 from cenote.errors import Overloaded
 from cenote.processors.prepared import Prepared
+from cenote.progress import bar
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 WINDOW_CHUNKS = 8
+
+# Prompts tokenised at a time.
+CHUNK_PROMPTS = 256
+
+
+def run_chunks(
+    client: EngineClient,
+    config: EngineConfig,
+    items: Iterable[ItemT],
+    prepare: Callable[[list[ItemT]], Prepared[list[ResultT]]],
+    *,
+    label: str,
+    progress: bool,
+) -> list[ResultT]:
+    """All items' results in order: chunk after chunk is prepared while those before it run."""
+    size = chunk_size(client, config)
+    total = len(items) if isinstance(items, Sized) else None
+    shown = progress and (total is None or total > size)
+    window: Window[ResultT] = Window(client, config.max_waiting_tokens // 2)
+    results: list[ResultT] = []
+    with bar(label, total, shown=shown) as advance:
+        for done in window.run(prepare(chunk) for chunk in chunks(items, size)):
+            results += done
+            advance(len(done))
+    return results
+
+
+def chunk_size(client: EngineClient, config: EngineConfig) -> int:
+    """A chunk must fit into the engine's queue even when all its prompts have full length."""
+    by_tokens = config.max_waiting_tokens // (2 * client.ready.max_model_len)
+    return max(1, min(CHUNK_PROMPTS, config.max_waiting_requests // 2, by_tokens))
 
 
 def chunks(items: Iterable[ItemT], size: int) -> Iterator[list[ItemT]]:

@@ -27,28 +27,38 @@ from cenote.server.vectors import Wire
 
 router = plain_router("embeddings")
 
+# What encoding_format bytes and bytes_only answer with.
+RAW = "application/octet-stream"
 
-@router.post("/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest))
+
+@router.post("/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest, other_kind=RAW))
 @router.post("/embeddings", include_in_schema=False)
 async def create_embeddings(request: Request) -> Response:
     """One vector for each input, in the order of the input."""
     return await _answer(*await received(request, EmbeddingRequest))
 
 
-@router.post("/vllm/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest, dialect="vllm"))
+@router.post(
+    "/vllm/v1/embeddings",
+    **describe(EmbeddingResponse, EmbeddingRequest, other_kind=RAW, dialect="vllm"),
+)
 async def create_vllm_embeddings(request: Request) -> Response:
     """/v1/embeddings with vLLM's errors."""
     return await _answer(*await received(request, EmbeddingRequest))
 
 
-@router.post("/jina/v1/embeddings", **describe(EmbeddingResponse, EmbeddingRequest, dialect="jina"))
+@router.post(
+    "/jina/v1/embeddings",
+    **describe(EmbeddingResponse, EmbeddingRequest, other_kind=RAW, dialect="jina"),
+)
 async def create_jina_embeddings(request: Request) -> Response:
     """/v1/embeddings with Jina's errors."""
     return await _answer(*await received(request, EmbeddingRequest))
 
 
 @router.post(
-    "/voyage/v1/embeddings", **describe(EmbeddingResponse, VoyageEmbeddingRequest, dialect="voyage")
+    "/voyage/v1/embeddings",
+    **describe(EmbeddingResponse, VoyageEmbeddingRequest, other_kind=RAW, dialect="voyage"),
 )
 async def create_voyage_embeddings(request: Request) -> Response:
     """/v1/embeddings with Voyage's defaults and errors."""
@@ -57,21 +67,22 @@ async def create_voyage_embeddings(request: Request) -> Response:
 
 @router.post(
     "/infinity/embeddings",
-    **describe(EmbeddingResponse, InfinityEmbeddingRequest, dialect="infinity"),
+    **describe(EmbeddingResponse, InfinityEmbeddingRequest, other_kind=RAW, dialect="infinity"),
 )
 async def create_infinity_embeddings(request: Request) -> Response:
     """/v1/embeddings with Infinity's defaults and errors."""
     return await _answer(*await received(request, InfinityEmbeddingRequest))
 
 
-@router.post("/v1/multi-vector", **describe(EmbeddingResponse, MultiVectorRequest))
+@router.post("/v1/multi-vector", **describe(EmbeddingResponse, MultiVectorRequest, other_kind=RAW))
 async def create_multi_vectors(request: Request) -> Response:
     """A vector for each token of each input, as ColBERT models give them (Jina's form)."""
     return await _answer(*await received(request, MultiVectorRequest))
 
 
 @router.post(
-    "/jina/v1/multi-vector", **describe(EmbeddingResponse, MultiVectorRequest, dialect="jina")
+    "/jina/v1/multi-vector",
+    **describe(EmbeddingResponse, MultiVectorRequest, other_kind=RAW, dialect="jina"),
 )
 async def create_jina_multi_vectors(request: Request) -> Response:
     """/v1/multi-vector with Jina's errors."""
@@ -132,4 +143,5 @@ def _members(wire: Wire, result: Embedding | TokenEmbeddings) -> dict[str, Any]:
     if isinstance(result, TokenEmbeddings):
         return {"embeddings": value}
     sparse = {} if result.sparse is None else {"sparse_embedding": sparse_json(result.sparse)}
-    return {"embedding": value, **sparse}
+    span = {} if result.span is None else dict(zip(("start", "end"), result.span, strict=True))
+    return {"embedding": value, **sparse, **span}

@@ -33,7 +33,9 @@ router = plain_router("pooling")
 Pooled = Embedding | Classification | TokenEmbeddings | TokenClassification | SparseEmbedding
 
 
-@router.post("/pooling", **describe(PoolingResponse, PoolingRequest))
+@router.post(
+    "/pooling", **describe(PoolingResponse, PoolingRequest, other_kind="application/octet-stream")
+)
 @router.post("/v1/pooling", include_in_schema=False)
 async def create_pooling(request: Request) -> Response:
     """One result for each input, in the order of the input."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from cenote.errors import InvalidRequest
 from cenote.processors.inputs import EmbedInput, PoolingInput, PromptOptions, SparseOptions
+from cenote.processors.long_input import late_chunking_of
 from cenote.processors.quantize import Precision
 from cenote.processors.registry import Processors
 from cenote.server.encoding import Encoding, VectorType
@@ -97,13 +98,21 @@ class EmbeddingRequest(HostedBody):
         description="Add each input's sparse vector, from the same forward pass. A model that has "
         "no other vectors then answers with an empty embedding.",
     )
+    long_input: Literal["error", "chunk_mean"] = Field(
+        "error",
+        description="What becomes of a text over the model's length. chunk_mean: the mean of its "
+        "parts' vectors, weighted by their tokens.",
+    )
+    chunk_size: int | None = Field(
+        None, description="late_chunking of one input: a vector for each so many tokens."
+    )
+    spans: list[list[int]] | None = Field(
+        None,
+        description="late_chunking of one input: a vector for each [start, end) of its characters.",
+        examples=[[[0, 12], [13, 40]]],
+    )
 
     def to_input(self, request_id: str, adapter: str | None) -> EmbedInput:
-        if self.late_chunking:
-            raise InvalidRequest(
-                "late_chunking is not offered; send each chunk as an input of its own.",
-                param="late_chunking",
-            )
         sparse = self.sparse()
         if not self.return_sparse and sparse != SparseOptions():
             raise InvalidRequest(
@@ -114,14 +123,16 @@ class EmbeddingRequest(HostedBody):
             prompts=self.input,
             dimensions=self.dimensions,
             sparse=sparse if self.return_sparse else None,
+            long_input=self.long_input,
+            late_chunking=late_chunking_of(self.late_chunking, self.chunk_size, self.spans),
             options=self.options(request_id, adapter),
         )
 
     def to_token_input(self, options: PromptOptions) -> PoolingInput:
         """The request for a vector of each token in place of one. Raises `InvalidRequest`."""
-        if self.return_sparse or self.late_chunking:
+        if self.return_sparse or self.late_chunking or self.long_input != "error":
             raise InvalidRequest(
-                "return_multivector excludes return_sparse and late_chunking.",
+                "return_multivector excludes return_sparse, late_chunking and long_input.",
                 param="return_multivector",
             )
         return PoolingInput(
@@ -152,6 +163,10 @@ class EmbeddingItem(Item):
     sparse_embedding: SparseVector | None = Field(
         None, description="Extension: with return_sparse."
     )
+    start: int | None = Field(
+        None, description="Extension: with late_chunking, the first character of the vector's span."
+    )
+    end: int | None = Field(None, description="Extension: the character after the span.")
 
 
 class EmbeddingResponse(ListAnswer):
