@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
-from fake_engine import FakeEngine
+from fake_engine import FakeEngine, embedding
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from numpy.typing import NDArray
 
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
@@ -93,6 +95,43 @@ def engine() -> Iterator[FakeEngine]:
 def client(engine: FakeEngine, make_client: MakeClient) -> TestClient:
     """An embedding model that may be cut to any size."""
     return make_client(engine, allow_any_dimensions=True)
+
+
+KEY = "secret"
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A server on a real socket with a model of each kind: embedder, reranker, classifier, ner."""
+
+    url: str
+    key: str
+    tokenizer: Tokenizer
+
+    def vector(self, text: str, dim: int = 32) -> NDArray[np.float32]:
+        """What the embedder gives for a text."""
+        (encoded,) = self.tokenizer.encode([text])
+        return embedding(np.asarray(encoded.ids), dim, None)
+
+
+@pytest.fixture
+def everything(
+    serve: Serve, make_model: MakeModel, base: tuple[ModelConfig, Tokenizer]
+) -> Iterator[Everything]:
+    engines = {
+        "embedder": FakeEngine(["embed", "token_embed", "sparse_embed"], dim=32),
+        "reranker": FakeEngine(["classify"], labels=1),
+        "classifier": FakeEngine(["classify"]),
+        "ner": FakeEngine(["token_classify"]),
+    }
+    models = [
+        make_model(engine, names=(name,), allow_any_dimensions=True)
+        for name, engine in engines.items()
+    ]
+    url = serve(create_app(models, ServerConfig(api_key=(KEY,))))
+    yield Everything(url, KEY, base[1])
+    for engine in engines.values():
+        engine.close()
 
 
 @pytest.fixture

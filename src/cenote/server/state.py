@@ -111,5 +111,7 @@ async def received(
     body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given
-    target = await server.models.start(body.model)
+    # Clients that can be given an address only, and no name, put the name into the address.
+    name = request.query_params.get("model") if body.model is None else body.model
+    target = await server.models.start(name)
     return body.resolved(target.model.processors), Call(server, request, target, request_id)
