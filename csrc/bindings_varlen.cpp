@@ -82,8 +82,7 @@ void attention(Address q, Address k, Address v, Address out, int dtype, int64_t 
     require(keys <= bias_size && queries <= keys, "bias: a sequence is longer than bias_size");
   }
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.attention(args);
+  without_gil([&] { table.attention(args); });
 }
 
 void row_norm(NormKind kind, Address x, int x_dtype, int64_t rows, int64_t columns, Address weight,
@@ -101,8 +100,7 @@ void row_norm(NormKind kind, Address x, int x_dtype, int64_t rows, int64_t colum
   args.out_f32 = pointer<float>(out_f32);
   args.out_bf16 = pointer<void>(out_bf16);
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.row_norm(args);
+  without_gil([&] { table.row_norm(args); });
 }
 
 NormKind norm_kind(const std::string& name) {
@@ -122,8 +120,7 @@ void head_norm(const std::string& kind, Address x, int dtype, int64_t row_stride
   args.heads = heads;
   args.head_dim = head_dim;
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.head_norm(args);
+  without_gil([&] { table.head_norm(args); });
 }
 
 void embedding(Address ids, int64_t tokens, int64_t hidden, int dtype, Address words,
@@ -158,8 +155,7 @@ void embedding(Address ids, int64_t tokens, int64_t hidden, int dtype, Address w
     check_indices(args.types, tokens, type_count, "a token type is outside its table");
   }
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.embedding(args);
+  without_gil([&] { table.embedding(args); });
 }
 
 void rotary(Address x, int dtype, int64_t row_stride, int64_t tokens, int64_t heads,
@@ -181,8 +177,7 @@ void rotary(Address x, int dtype, int64_t row_stride, int64_t tokens, int64_t he
   args.interleaved = interleaved;
   check_indices(args.positions, tokens, max_positions, "a position is outside its table");
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.rotary(args);
+  without_gil([&] { table.rotary(args); });
 }
 
 Pooling pooling_named(const std::string& name) {
@@ -209,15 +204,13 @@ void pool(const std::string& method, Address x, int dtype, int64_t row_stride, i
   require(hidden > 0, "a row needs at least one column");
   check_offsets(args.cu_seqlens, sequences, "cu_seqlens must not decrease");
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.pool(args);
+  without_gil([&] { table.pool(args); });
 }
 
 void l2_normalize(Address x, Address out, int64_t rows, int64_t columns) {
   const NormalizeArgs args = {pointer<float>(x), pointer<float>(out), rows, columns};
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.normalize(args);
+  without_gil([&] { table.normalize(args); });
 }
 
 void maxsim(Address queries, Address cu_queries, int64_t query_count, Address documents,
@@ -245,8 +238,7 @@ void maxsim(Address queries, Address cu_queries, int64_t query_count, Address do
     }
   }
   const VarlenKernels& table = varlen();
-  nb::gil_scoped_release release;
-  table.maxsim(args);
+  without_gil([&] { table.maxsim(args); });
 }
 
 }  // namespace
