@@ -26,9 +26,9 @@ from cenote.server.metrics import Metrics
 access = logging.getLogger("cenote.access")
 
 # The only routes that answer without an API key.
-OPEN_ROUTES = frozenset({"/health"})
+OPEN_ROUTES = frozenset({"/health", "/infinity/health", "/ping"})
 # What may still be asked while the server finishes its last requests.
-ROUTES_WHILE_DRAINING = frozenset({"/health", "/metrics", "/load"})
+ROUTES_WHILE_DRAINING = OPEN_ROUTES | {"/metrics", "/load"}
 
 # Ids of one server: unlike those of any other, and counted, since each random one is a system call.
 _PREFIX = uuid4().hex[:20].encode()

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.responses import Response
 
 from cenote.server.dialects import Dialect, Failure, error_body
 from cenote.server.schemas.errors import ERRORS
@@ -44,18 +45,27 @@ def describe(
     *,
     dialect: Dialect = "cenote",
     finds_model: bool = False,
+    other_kind: str | None = None,
 ) -> dict[str, Any]:
     """Keywords for `add_api_route`: the schemas of the answer, of all errors, and of the body.
 
-    `answer` None: the answer is no JSON. `finds_model`: a route without a body that may answer 404.
+    `answer` None: the answer is no JSON; `other_kind` is the media type that it may have instead.
+    `finds_model`: a route without a body that may answer 404.
     """
     failures = list(_FAILURES if body is not None else _FAILURES_WITHOUT_BODY)
     if finds_model:
         failures.append("model_not_found")
     responses = _error_responses(failures, dialect)
-    if answer is not None:
-        responses[200] = {"model": answer, "description": "Success."}
+    responses[200] = {"description": "Success."}
     keywords: dict[str, Any] = {"responses": responses}
+    if answer is not None:
+        responses[200]["model"] = answer
+    else:
+        keywords["response_class"] = Response
+    if other_kind is not None:
+        is_text = other_kind.startswith("text/")
+        text = {"type": "string", **({} if is_text else {"format": "binary"})}
+        responses[200]["content"] = {other_kind: {"schema": text}}
     if body is not None:
         _bodies[body.__name__] = body
         schema = {"$ref": _REFERENCE.format(model=body.__name__)}

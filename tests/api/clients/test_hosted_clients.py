@@ -59,7 +59,7 @@ def test_cohere(everything: Everything, prefix: str) -> None:
     assert len(ranked.results) == 2
     with pytest.raises(cohere.NotFoundError, match="'none'"):
         client.rerank(model="none", query="birds", documents=DOCUMENTS)
-    with pytest.raises(cohere.BadRequestError, match="NONE|context length"):
+    with pytest.raises(cohere.BadRequestError, match="context length"):
         client.embed(model="embedder", texts=[LONG], input_type="search_query", truncate="NONE")
     with pytest.raises(cohere.UnauthorizedError):
         cohere.ClientV2(api_key="wrong", base_url=everything.url + prefix).rerank(
@@ -122,7 +122,7 @@ def test_ollama(everything: Everything, prefix: str) -> None:
     assert answer.prompt_eval_count > 0
     one = client.embeddings(model="embedder", prompt=TEXTS[0])
     np.testing.assert_array_equal(np.float32(one.embedding), everything.vector(TEXTS[0]))
-    assert [model.model for model in client.list().models][0] == "embedder"
+    assert next(model.model for model in client.list().models) == "embedder"
     assert list(client.embed(model="embedder", input=[]).embeddings) == []
     with pytest.raises(ollama.ResponseError, match="context length"):
         client.embed(model="embedder", input=LONG, truncate=False)
@@ -143,9 +143,7 @@ def test_langchain_openai(everything: Everything) -> None:
         check_embedding_ctx_length=False,
     )
     np.testing.assert_allclose(client.embed_documents(TEXTS), vectors(everything), atol=1e-7)
-    np.testing.assert_allclose(
-        client.embed_query(TEXTS[0]), everything.vector(TEXTS[0]), atol=1e-7
-    )
+    np.testing.assert_allclose(client.embed_query(TEXTS[0]), everything.vector(TEXTS[0]), atol=1e-7)
 
 
 def test_llama_index_openai_like(everything: Everything) -> None:

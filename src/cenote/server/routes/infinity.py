@@ -73,7 +73,7 @@ def _card(entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.name,
         "object": "model",
-        "owned_by": "cenote",
+        "owned_by": "infinity",  # its own client takes no other
         "created": entry.model.created,
         "backend": "cenote",
         "capabilities": capabilities,

@@ -21,6 +21,7 @@ router = plain_router("server")
 
 
 @router.get("/health", **describe(None))
+@router.get("/infinity/health", include_in_schema=False)
 async def health(request: Request) -> Response:
     """200 with an empty body while requests can be answered, else 503. Needs no key."""
     server = server_of(request)
@@ -51,7 +52,7 @@ async def get_version(_: Request) -> Response:
     return _json({"version": __version__})
 
 
-@router.get("/metrics", **describe(None))
+@router.get("/metrics", **describe(None, other_kind="text/plain"))
 async def get_metrics(request: Request) -> Response:
     """Prometheus' text format."""
     return Response(server_of(request).metrics.text(), media_type=CONTENT_TYPE)

@@ -25,7 +25,10 @@ from cenote.server.state import server_of
 router = plain_router("vllm")
 
 
-@router.post("/vllm/pooling", **describe(PoolingResponse, PoolingRequest, dialect="vllm"))
+@router.post(
+    "/vllm/pooling",
+    **describe(PoolingResponse, PoolingRequest, dialect="vllm", other_kind=embed.RAW),
+)
 async def create_pooling(request: Request) -> Response:
     """/pooling with vLLM's errors."""
     return await pooling.create_pooling(request)
@@ -44,7 +47,9 @@ async def ping(request: Request) -> Response:
     return await health(request)
 
 
-@router.post("/invocations", **describe(dict[str, Any] | list[Any], Invocation))
+@router.post(
+    "/invocations", **describe(dict[str, Any] | list[Any], Invocation, other_kind=embed.RAW)
+)
 async def invoke(request: Request) -> Response:
     """SageMaker's one route: the body's fields say which of the others is meant.
 

@@ -106,7 +106,7 @@ class InfinityModel(Answer):
 
     id: str
     object: Literal["model"]
-    owned_by: str
+    owned_by: Literal["infinity"]
     created: int
     backend: str
     capabilities: list[str] = Field(description="Of embed, rerank and classify.")
