@@ -6,6 +6,7 @@ Its embeddings and rerank are with the others in `embed` and `rerank`.
 from __future__ import annotations
 
 from functools import partial
+from time import time
 from typing import Any
 
 from starlette.requests import Request
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from cenote.outputs import Classification
 from cenote.server.dispatch import Answer, Finished
 from cenote.server.openapi import describe
+from cenote.server.routes.system import health
 from cenote.server.routes.tei import label_scores
 from cenote.server.routing import plain_router
 from cenote.server.schemas.infinity import (
     InfinityClassifyRequest,
     InfinityClassifyResponse,
+    InfinityHealth,
     InfinityModels,
 )
 from cenote.server.served import Entry
@@ -52,6 +55,13 @@ async def list_models(request: Request) -> Response:
     """Every name that requests may use, with what stands behind it."""
     cards = [_card(entry) for entry in server_of(request).models.entries]
     return Answer.json({"object": "list", "data": cards}).response
+
+
+@router.get("/infinity/health", **describe(InfinityHealth, dialect="infinity"))
+async def get_health(request: Request) -> Response:
+    """The time while requests can be answered, else 503. Needs no key."""
+    await health(request)
+    return Answer.json({"unix": time()}).response
 
 
 def _card(entry: Entry) -> dict[str, Any]:

@@ -21,7 +21,6 @@ router = plain_router("server")
 
 
 @router.get("/health", **describe(None))
-@router.get("/infinity/health", include_in_schema=False)
 async def health(request: Request) -> Response:
     """200 with an empty body while requests can be answered, else 503. Needs no key."""
     server = server_of(request)

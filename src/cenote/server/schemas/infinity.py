@@ -118,3 +118,9 @@ class InfinityModels(Answer):
 
     object: Literal["list"]
     data: list[InfinityModel]
+
+
+class InfinityHealth(Answer):
+    """A server that can answer."""
+
+    unix: float = Field(description="The time, in seconds.")
