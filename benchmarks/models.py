@@ -1,17 +1,62 @@
-"""Models that no package ships, made from MiniLM: a cross-encoder and a ColBERT model.
+"""Models that no package ships: a cross-encoder and a ColBERT model of MiniLM, larger encoders.
 
-The encoder's weights are real, the heads are random: good for speed and agreement, not for quality.
+Weights of the heads, and all of the larger encoders', are random: good for speed and agreement, not
+for quality.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoTokenizer, BertForSequenceClassification
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 from cenote.loader.hub import resolve
+
+# Of the encoders made here: size of the hidden state, layers, heads.
+SIZES = {"small": (384, 12, 12), "base": (768, 12, 12)}
+POSITIONS = 2048
+
+# About 1 / sqrt(hidden size): each layer changes its input, so a wrong one shows.
+WEIGHT_RANGE = 0.04
+
+
+def folder_of(name: str, made_in: Path) -> Path:
+    """The folder of a model: `small` or `base` (made in `made_in`), or of any other name."""
+    if name not in SIZES:
+        return resolve(name, None).folder
+    folder = made_in / name
+    if not folder.exists():
+        _encoder(name, folder)
+    return folder
+
+
+def _encoder(name: str, folder: Path) -> None:
+    """A random BERT with MiniLM's tokenizer that takes 2,048 tokens; vectors are means."""
+    hidden, layers, heads = SIZES[name]
+    source = resolve("minilm", None).folder
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=POSITIONS,
+        initializer_range=WEIGHT_RANGE,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(source, model_max_length=POSITIONS).save_pretrained(folder)
+    for part in ("modules.json", "config_sentence_transformers.json", "1_Pooling"):
+        copy = shutil.copytree if (source / part).is_dir() else shutil.copy
+        copy(source / part, folder / part)
+    limits = {"max_seq_length": POSITIONS, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(limits))
+    pooling = folder / "1_Pooling" / "config.json"
+    settings = json.loads(pooling.read_text())
+    settings["word_embedding_dimension"] = hidden
+    pooling.write_text(json.dumps(settings))
 
 
 def cross_encoder(folder: Path) -> Path:

@@ -1,18 +1,18 @@
 """Rerank of one query against 100 passages: cross-encoder and ColBERT, ours and the peers'.
 
-python -m benchmarks.rerank --kind cross-encoder colbert --rounds 7
+python -m benchmarks.rerank --kind cross-encoder colbert --rounds 7 --python-for peers=PATH
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from pathlib import Path
 
 from benchmarks import models, workloads
-from benchmarks.candidates import COLBERTS, CROSS_ENCODERS, load
+from benchmarks.candidates import COLBERTS, CROSS_ENCODERS, interpreters, load
 from benchmarks.harness import compare, correlation, finish, interleave, print_table
+from benchmarks.work import RerankWork
 
 # Scores of random heads: what must agree is how documents differ.
 LEAST_CORRELATION = 0.99
@@ -20,33 +20,39 @@ KINDS = {
     "cross-encoder": (models.cross_encoder, CROSS_ENCODERS),
     "colbert": (models.colbert, COLBERTS),
 }
+FIRST = RerankWork("the first query", ["one document", "another one"])
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kind", nargs="+", default=list(KINDS), choices=KINDS)
+    parser.add_argument("--candidates", nargs="+", help="default: all of the kind")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--base", default="st-fp32")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=300, help="bound on a kind's rounds")
+    parser.add_argument("--python-for", action="append", default=[], metavar="ENVIRONMENT=PATH")
     return parser.parse_args()
 
 
 def main() -> None:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     args = arguments()
+    pythons = interpreters(args.python_for)
     work = workloads.rerank(args.documents)
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind in args.kind:
             make, table = KINDS[kind]
-            candidates = load(table, list(table), str(make(Path(folder) / kind)))
-            counter = next(item for item in candidates if hasattr(item, "count_tokens"))
-            tokens = counter.count_tokens(work)
-            measured = interleave(candidates, work, args.rounds)
+            names = [name for name in args.candidates or table if name in table]
+            candidates = load(table, names, str(make(Path(folder) / kind)), pythons, FIRST)
+            counter = next(item for item in candidates if item.name.startswith("cenote"))
+            tokens = counter.timed(work, "count_tokens")[0]
+            measured = interleave(candidates, work, args.rounds, args.seconds)
+            least = {name: table[name].least or LEAST_CORRELATION for name in measured.seconds}
             results[kind] = compare(
-                measured, base=args.base, tokens=tokens, agree=correlation, least=LEAST_CORRELATION
+                measured, base=args.base, tokens=tokens, agree=correlation, least=least
             )
-            print_table(f"{kind}: 1 × {args.documents}, {args.rounds} rounds", results[kind])
+            print_table(f"{kind}: 1 × {args.documents}", results[kind])
             for candidate in candidates:
                 candidate.close()
     finish("rerank", results)

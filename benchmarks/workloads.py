@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+from typing import Literal
 
-from cenote.cli.workload import Workload, make_texts
+from benchmarks.work import RerankWork
+from cenote.cli.workload import make_texts
+
+WorkloadName = Literal["short", "passages", "long", "mixed"]
 
 # Texts in a round: about a second of work for the slowest candidate.
-COUNTS: dict[Workload, int] = {"short": 512, "passages": 128, "long": 24}
+COUNTS: dict[str, int] = {"short": 512, "passages": 128, "long": 24, "mixed": 160}
+
+# What a server sees: mostly queries, many passages, now and then a document.
+MIX = {"short": 0.55, "passages": 0.4, "long": 0.05}
 
 
-@dataclass(frozen=True, slots=True)
-class RerankWork:
-    """One query and the documents to be scored with it."""
-
-    query: str
-    documents: Sequence[str]
-
-
-def texts(workload: Workload, count: int | None = None) -> list[str]:
+def texts(workload: WorkloadName, count: int | None = None, seed: int = 0) -> list[str]:
     """The texts of a workload, in arrival order (mixed lengths)."""
-    return make_texts(workload, count or COUNTS[workload])
+    count = count or COUNTS[workload]
+    if workload != "mixed":
+        return make_texts(workload, count, seed)
+    made = [
+        text
+        for name, share in MIX.items()
+        for text in make_texts(name, max(1, round(share * count)), seed)  # type: ignore[arg-type]
+    ]
+    random.Random(seed).shuffle(made)
+    return made
 
 
 def rerank(documents: int = 100) -> RerankWork:

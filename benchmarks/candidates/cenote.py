@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.harness import Array
-from benchmarks.workloads import RerankWork
+from benchmarks.work import Array, RerankWork
 from cenote import LLM
 
 
 class Embedder:
     """Texts to vectors."""
 
-    def __init__(self, name: str, model: str, dtype: str, **fields: object) -> None:
+    def __init__(self, name: str, model: str, **fields: object) -> None:
         self.name = name
-        self._llm = LLM(model, dtype=dtype, **fields)
+        self._llm = LLM(model, **fields)
 
     def run(self, work: Sequence[str]) -> Array:
         results = self._llm.embed(work, truncate_prompt_tokens=-1, progress=False)
@@ -34,10 +33,10 @@ class Embedder:
 class Reranker:
     """A query and its documents to scores: cross-encoder or ColBERT, as the model is."""
 
-    def __init__(self, name: str, model: str, dtype: str) -> None:
+    def __init__(self, name: str, model: str, **fields: object) -> None:
         self.name = name
         # A real stream of queries has few repeats: reuse of encoded queries would flatter us.
-        self._llm = LLM(model, dtype=dtype, query_cache_bytes=0)
+        self._llm = LLM(model, query_cache_bytes=0, **fields)
 
     def run(self, work: RerankWork) -> Array:
         scores = self._llm.score(

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from benchmarks.harness import Array
-from benchmarks.workloads import RerankWork
+from benchmarks.work import Array, RerankWork
 
 
 def _kwargs(dtype: str) -> dict[str, object]:
@@ -17,11 +16,16 @@ def _kwargs(dtype: str) -> dict[str, object]:
 
 
 class Embedder:
-    """`SentenceTransformer.encode`."""
+    """`SentenceTransformer.encode`; `backend="onnx"` is its own export to ONNX Runtime."""
 
-    def __init__(self, name: str, model: str, dtype: str) -> None:
+    def __init__(
+        self, name: str, model: str, dtype: str = "float32", backend: str = "torch"
+    ) -> None:
         self.name = name
-        self._model = SentenceTransformer(model, **_kwargs(dtype))
+        kwargs = _kwargs(dtype)
+        if backend == "onnx":
+            kwargs = {"device": "cpu", "backend": "onnx", "model_kwargs": {"export": True}}
+        self._model = SentenceTransformer(model, **kwargs)
 
     def run(self, work: Sequence[str]) -> Array:
         vectors = self._model.encode(
@@ -55,6 +59,8 @@ class ColbertReranker:
     """`MultiVectorEncoder`: query and documents encoded, then its own MaxSim."""
 
     def __init__(self, name: str, model: str, dtype: str) -> None:
+        from sentence_transformers import MultiVectorEncoder
+
         self.name = name
         self._model = MultiVectorEncoder(model, **_kwargs(dtype))
 
