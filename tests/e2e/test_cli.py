@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -71,12 +72,34 @@ def test_rerank_prints_the_best_first(tiny_cross_encoder: Path) -> None:
     assert scores == sorted(scores, reverse=True)  # type: ignore[type-var]
 
 
+@pytest.fixture
+def tiny_sparse(make_tiny_bert: Callable[..., Path]) -> Path:
+    """A masked LM without sentence-transformers files: SPLADE by default."""
+    return make_tiny_bert("BertForMaskedLM")
+
+
+@pytest.fixture
+def tiny_static(minilm_path: Path, tmp_path: Path) -> Path:
+    """A random vector for each of MiniLM's tokens."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(minilm_path / "tokenizer.json"))
+    tokenizer.no_truncation()
+    parts = [modules.StaticEmbedding(tokenizer, embedding_dim=16), modules.Normalize()]
+    SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path))
+    return tmp_path
+
+
 @pytest.mark.parametrize(
     ("fixture", "kind"),
     [
         ("minilm_path", "embed"),
         ("tiny_cross_encoder", "cross_encoder"),
         ("tiny_colbert", "late_interaction"),
+        ("tiny_sparse", "sparse"),
+        ("tiny_static", "embed"),
     ],
 )
 def test_verify_compares_with_the_reference(

@@ -19,12 +19,14 @@ from cenote.cli.args import with_flags
 from cenote.cli.console import note, stderr
 from cenote.cli.offline import open_model
 from cenote.config.engine import EngineConfig
+from cenote.config.static import MODEL_TYPE
 from cenote.errors import CenoteError, InvalidRequest
 
 DType = Literal["float32", "bfloat16"]
 Array = NDArray[np.float32]
 
-# Largest difference of one number, and least cosine of two vectors. Vectors have length one.
+# Largest difference of one number in vectors of length one (longer ones are scaled to it), and the
+# least cosine of two vectors.
 BOUNDS: dict[DType, tuple[float, float]] = {"float32": (1e-5, 1 - 1e-6), "bfloat16": (2e-2, 0.9995)}
 
 QUERY = "What is the capital of France?"
@@ -69,7 +71,7 @@ def verify(
 ) -> None:
     """Compare with sentence-transformers on this machine; exit code 1 when out of bounds.
 
-    Embedding models, cross-encoders and ColBERT models: whatever the model is.
+    Embedding models, cross-encoders, ColBERT models and sparse models: whatever the model is.
     """
     from cenote.loader.hub import resolve
 
@@ -79,31 +81,38 @@ def verify(
     for name in BOUNDS if dtype == "both" else (dtype,):
         with open_model(replace(engine, model=model, dtype=name)) as llm:
             kind = _kind(llm)
-            expected = expected or _reference(folder, kind)
+            expected = expected or _reference(folder, kind, _texts(llm))
             differences.append(_compare(name, _ours(llm, kind), expected))
     _report(model, kind, differences)
     if not all(item.within for item in differences):
         raise typer.Exit(1)
 
 
-Kind = Literal["embed", "cross_encoder", "late_interaction"]
+Kind = Literal["embed", "cross_encoder", "late_interaction", "sparse"]
 
 
 def _kind(llm: Any) -> Kind:
-    if llm.score_kind in ("cross_encoder", "late_interaction"):
+    if llm.score_kind in ("cross_encoder", "late_interaction", "sparse"):
         return llm.score_kind  # type: ignore[no-any-return]
     if "embed" in llm.supported_tasks:
         return "embed"
     raise InvalidRequest(
-        "verify compares embedding models, cross-encoders and ColBERT models; this one does "
-        f"{sorted(llm.supported_tasks)}.",
+        "verify compares embedding models, cross-encoders, ColBERT models and sparse models; this "
+        f"one does {sorted(llm.supported_tasks)}.",
         param="model",
     )
 
 
 def _ours(llm: Any, kind: Kind) -> list[Array]:
     if kind == "embed":
-        return [item.embedding for item in llm.embed(TEXTS, truncate_prompt_tokens=-1)]
+        return [item.embedding for item in llm.embed(_texts(llm), truncate_prompt_tokens=-1)]
+    if kind == "sparse":
+        query = llm.encode(QUERY, input_type="query")
+        documents = llm.encode(TEXTS, input_type="document", truncate_prompt_tokens=-1)
+        rows = np.zeros((len(TEXTS) + 1, llm.model_config.vocab_size), np.float32)
+        for row, item in zip(rows, (*query, *documents), strict=True):
+            row[item.token_ids] = item.weights
+        return list(rows)
     if kind == "cross_encoder":
         scores = llm.score(QUERY, TEXTS, truncate_prompt_tokens=-1)
         return [np.array([item.score], np.float32) for item in scores]
@@ -114,7 +123,12 @@ def _ours(llm: Any, kind: Kind) -> list[Array]:
     return [item.embeddings for item in (*query, *documents)]
 
 
-def _reference(folder: Path, kind: Kind) -> list[Array]:
+def _texts(llm: Any) -> list[str]:
+    """The texts that the model takes: a static one has nothing to say of an empty text."""
+    return [text for text in TEXTS if text or llm.model_config.model_type != MODEL_TYPE]
+
+
+def _reference(folder: Path, kind: Kind, texts: Sequence[str]) -> list[Array]:
     try:
         import sentence_transformers as reference
         from transformers.utils.logging import disable_progress_bar
@@ -126,7 +140,11 @@ def _reference(folder: Path, kind: Kind) -> list[Array]:
     note(f"Running sentence-transformers {reference.__version__} in float32")
     name = str(folder)
     if kind == "embed":
-        return list(reference.SentenceTransformer(name, device="cpu").encode(list(TEXTS)))
+        return list(reference.SentenceTransformer(name, device="cpu").encode(list(texts)))
+    if kind == "sparse":
+        sparse = reference.SparseEncoder(name, device="cpu")
+        left, right = sparse.encode_query([QUERY]), sparse.encode_document(list(TEXTS))
+        return [*left.to_dense().numpy(), *right.to_dense().numpy()]
     if kind == "cross_encoder":
         pairs = [(QUERY, text) for text in TEXTS]
         scores = reference.CrossEncoder(name, device="cpu").predict(pairs)
@@ -148,7 +166,8 @@ def _compare(dtype: DType, ours: Sequence[Array], theirs: Sequence[Array]) -> Di
         left, right = np.atleast_2d(mine).astype(float), np.atleast_2d(other).astype(float)
         if not left.size:
             continue
-        largest = max(largest, float(np.abs(left - right).max()))
+        scale = max(1.0, float(np.linalg.norm(right, axis=1).max()))
+        largest = max(largest, float(np.abs(left - right).max()) / scale)
         norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
         if left.shape[1] > 1:
             cosine = min(cosine, float(((left * right).sum(axis=1) / norms).min()))
