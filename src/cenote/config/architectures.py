@@ -110,6 +110,15 @@ def _own_name(hf: Raw, named: str) -> str:
     return named
 
 
+def classifier_of(architecture: str) -> str:
+    """The classifier of a language model's family."""
+    family = architecture.removesuffix("LMHeadModel").removesuffix("ForCausalLM")
+    family = "Gemma3Text" if family == "Gemma3" else family
+    if family == architecture:
+        return architecture
+    return f"{family}ForSequenceClassification"
+
+
 def is_causal(hf: Raw, architecture: str) -> bool:
     """Whether a text is read from left to right only, as far as the configuration tells."""
     for key, causal in (("use_bidirectional_attention", False), ("is_causal", True)):

@@ -13,6 +13,7 @@ from cenote.config.flags import flag
 from cenote.errors import InvalidRequest
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
+RerankerChoice = Literal["auto", "off", "qwen3", "bge-gemma", "mxbai-v2"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 DEFAULT_MODEL = "minilm"
@@ -50,6 +51,10 @@ class EngineConfig:
         None, "File (.npy, [n, dim]) of vectors whose ranges int8 and uint8 vectors get."
     )
     score_template: str | None = flag(None, "File with a Jinja template for rerank prompts.")
+    reranker: RerankerChoice = flag(
+        "auto",
+        "Language models that score pairs; auto: found by metadata and name; off: none.",
+    )
     adapters: tuple[str, ...] = flag((), "LoRA adapters as name=folder.")
 
     def __post_init__(self) -> None:

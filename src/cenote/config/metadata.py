@@ -31,7 +31,8 @@ from cenote.errors import InvalidRequest, ModelLoadError
 
 Raw = Mapping[str, Any]
 
-# Dropout does nothing when a model is used; MultiVectorMask is read with ColBERT's settings.
+# Dropout does nothing when a model is used; MultiVectorMask is read with ColBERT's settings,
+# LogitScore with a reranker's.
 _MODULES = (
     "Transformer",
     "MLMTransformer",
@@ -43,6 +44,7 @@ _MODULES = (
     "SpladePooling",
     "SparseStaticEmbedding",
     "MultiVectorMask",
+    "LogitScore",
 )
 _SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 _SETTINGS = "config_sentence_transformers.json"

@@ -16,6 +16,7 @@ from cenote.config.engine import EngineConfig
 from cenote.config.files import read_object
 from cenote.config.metadata import load_pooler_config
 from cenote.config.pooling import PoolerConfig
+from cenote.config.reranker import RerankerConfig, load_reranker
 from cenote.config.sentence_transformers import transformer_folder
 from cenote.config.static import MAX_LENGTH, MODEL_TYPE, static_config
 from cenote.errors import ModelLoadError
@@ -51,6 +52,7 @@ class ModelConfig:
     pooler: PoolerConfig = field(default_factory=PoolerConfig)
     hf: Mapping[str, Any] = field(default_factory=dict)
     subfolder: str = ""
+    reranker: RerankerConfig | None = None
 
     @property
     def transformer_path(self) -> Path:
@@ -89,6 +91,9 @@ def load_model_config(
     names = labels.labels(hf, architecture)
     positions = limits.position_limit(part, model_type)
     pooler = load_pooler_config(folder, hf, engine)
+    reranker = load_reranker(folder, hf, architecture, name=name, engine=engine)
+    if reranker is not None and reranker.tokens:
+        architecture, names = architectures.classifier_of(architecture), reranker.labels
     # A static model's tokenizer is another model's, and so is the limit that it names.
     wanted = engine.max_model_len or (MAX_LENGTH if model_type == MODEL_TYPE else None)
     return ModelConfig(
@@ -118,5 +123,6 @@ def load_model_config(
         problem_type=labels.problem_type(hf),
         pooler=pooler,
         hf=hf,
+        reranker=reranker,
         subfolder=str(inner.relative_to(folder)) if inner != folder else "",
     )

@@ -8,7 +8,7 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -21,34 +21,40 @@ from cenote.loader.rules import Rule
 
 
 def load_weights(
-    model: nn.Module, rules: Sequence[Rule], folder: Path, dtype: torch.dtype | None
+    model: nn.Module,
+    rules: Sequence[Rule],
+    folder: Path,
+    dtype: torch.dtype | None,
+    made: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Fills every parameter and persistent buffer of `model` from the safetensors of `folder`.
 
     A tensor that no rule matches fills the parameter of its own name. Tensors become `dtype` (None:
     the dtype of the parameter they fill); integers stay integers. Parameters on the meta device are
     made on the CPU, others are replaced on their own device. Parameters that are tied in the model
-    are filled once, under the first of their names, and stay tied. Raises `ModelLoadError` that
+    are filled once, under the first of their names, and stay tied. Parameters in `made` get that
+    tensor, and nothing of the checkpoint. Raises `ModelLoadError` that
     names every missing parameter, unused tensor and mismatched shape; the model is then as it was.
     """
     state = model.state_dict(keep_vars=True)
     first_name: dict[int, str] = {}
     for name, tensor in state.items():
         first_name.setdefault(id(tensor), name)
-    wanted = {name: tuple(state[name].shape) for name in first_name.values()}
+    given = dict(made or {})
+    wanted = {name: tuple(state[name].shape) for name in first_name.values() if name not in given}
     with open_checkpoint(folder) as checkpoint:
         plan = make_plan(rules, checkpoint.shapes, wanted)
-        filled = {
+        filled = given | {
             name: _filled(state[name], sources, checkpoint, dtype) for name, sources in plan.items()
         }
-    made = {
+    ready = {
         name: nn.Parameter(tensor, requires_grad=False)
         if isinstance(state[name], nn.Parameter)
         else tensor
         for name, tensor in filled.items()
     }
     for name, tensor in state.items():
-        _put(model, name, made[first_name[id(tensor)]])
+        _put(model, name, ready[first_name[id(tensor)]])
 
 
 def _filled(

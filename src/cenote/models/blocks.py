@@ -151,9 +151,10 @@ class SandwichLayer(PreNormLayer):
             residual=False,
             post_norm=self.attention_out_norm.prepared,
         )
-        return hidden + self.mlp(
+        added: Tensor = self.mlp(
             hidden,
             residual=None,
             pre_norm=self.mlp_norm.prepared,
             post_norm=self.mlp_out_norm.prepared,
         )
+        return hidden + added

@@ -16,6 +16,7 @@ from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
 from cenote.kernels import backend
 from cenote.layers.packing import WeightForm, pack_weights
+from cenote.loader.token_head import IGNORED, read_token_head
 from cenote.loader.weights import load_weights
 from cenote.models.base import PoolingModel
 from cenote.models.registry import model_class
@@ -50,10 +51,19 @@ def load_model(
         )
     with _building(form.load_dtype):
         model = serving_class(config)(config)
-    load_weights(model, model.weight_rules, config.transformer_path, None)
+    _fill(model, config)
     model.requires_grad_(False).eval().to(device)
     pack_weights(model, form)
     return model
+
+
+def _fill(model: PoolingModel, config: ModelConfig) -> None:
+    """Weights from the checkpoint; the classifier of a reranker from its language model's head."""
+    rules, made = model.weight_rules, {}
+    if config.reranker is not None and config.reranker.tokens:
+        made["classifier.weight"] = read_token_head(config, config.reranker, rules)
+        rules = (*IGNORED, *rules)
+    load_weights(model, rules, config.transformer_path, None, made)
 
 
 def serving_class(config: ModelConfig) -> type[PoolingModel]:

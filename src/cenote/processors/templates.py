@@ -2,7 +2,8 @@
 
 Templates run in a sandbox that can't change its arguments, in the environment that Hugging Face
 gives them. `chat_template_kwargs` arrive here and go nowhere else. A score template comes from the
-server's own file only: a tokenizer's chat template is never taken for one.
+server's own file, or is the one that a known reranker was trained with; a chat template is taken
+for one only where sentence-transformers' metadata says so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
@@ -19,7 +20,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from cenote.config.engine import EngineConfig
 from cenote.config.files import read_json, read_object
 from cenote.config.model import ModelConfig
+from cenote.config.reranker import OWN_TEMPLATE, RerankerConfig
 from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.processors.score.prompts import PROMPTS
 
 # A request may not replace the template, the texts, or how the result is used.
 RESERVED = frozenset({"chat_template", "tools", "tokenize", "messages", "query", "document"})
@@ -51,7 +54,7 @@ class Template:
     """One compiled template. Raises `ModelLoadError`, naming `where`, if it can't be compiled."""
 
     def __init__(
-        self, source: str, *, where: str = "template", constants: Mapping[str, str] | None = None
+        self, source: str, *, where: str = "template", constants: Mapping[str, Any] | None = None
     ) -> None:
         self._constants = dict(constants or {})
         try:
@@ -84,8 +87,10 @@ class ScoreTemplate(Template):
     """Makes one prompt of a query and a document.
 
     A template finds them as the variables `query` and `document`, and as `messages` with the roles
-    `query` and `document`.
+    `query` and `document`. `complete`: it writes special tokens itself, none are added to it.
     """
+
+    complete: ClassVar[bool] = False
 
     def render(self, query: str, document: str, variables: Mapping[str, Any] | None = None) -> str:
         """The pair's prompt. Raises `InvalidRequest`, as all rendering does."""
@@ -94,6 +99,31 @@ class ScoreTemplate(Template):
             {"role": "document", "content": document},
         ]
         return self.fill(variables, {"query": query, "document": document, "messages": messages})
+
+
+class RerankerTemplate(ScoreTemplate):
+    """A known reranker's own prompt, up to the token that its answer is read from."""
+
+    complete: ClassVar[bool] = True
+
+
+class ChatScoreTemplate(RerankerTemplate):
+    """A chat template that takes a pair's roles; an instruction is the system's message."""
+
+    def __init__(self, source: str, *, instruction: str = "", **settings: Any) -> None:
+        super().__init__(source, **settings)
+        self._instruction = instruction
+
+    def render(self, query: str, document: str, variables: Mapping[str, Any] | None = None) -> str:
+        """As `ScoreTemplate`."""
+        given = dict(variables or {})
+        instruction = given.pop("instruction", self._instruction)
+        messages = [{"role": "system", "content": instruction}] if instruction else []
+        messages += [
+            {"role": "query", "content": query},
+            {"role": "document", "content": document},
+        ]
+        return self.fill(given, {"add_generation_prompt": False, "messages": messages})
 
 
 class ChatTemplate(Template):
@@ -107,9 +137,12 @@ class ChatTemplate(Template):
 
 
 def load_score_template(config: ModelConfig, engine: EngineConfig) -> ScoreTemplate | None:
-    """The score template that the server was given, or None. Raises `ModelLoadError`."""
+    """The score template that the server was given, else a known reranker's; None: there is none.
+
+    Raises `ModelLoadError`, also for a reranker whose prompt nobody knows.
+    """
     if engine.score_template is None:
-        return None
+        return None if config.reranker is None else _reranker_template(config, config.reranker)
     path = Path(engine.score_template).expanduser()
     try:
         source = path.read_text(encoding="utf-8")
@@ -120,8 +153,39 @@ def load_score_template(config: ModelConfig, engine: EngineConfig) -> ScoreTempl
     return ScoreTemplate(source, where=f"score_template {path}", constants=_special_tokens(config))
 
 
+def _reranker_template(config: ModelConfig, reranker: RerankerConfig) -> ScoreTemplate:
+    constants = {**_special_tokens(config), **reranker.template_kwargs}
+    if reranker.template in PROMPTS:
+        return RerankerTemplate(PROMPTS[reranker.template], constants=constants)
+    source = _chat_template(config) if reranker.template == OWN_TEMPLATE else None
+    if source is None:
+        raise ModelLoadError(
+            "This reranker scores by the logits of tokens, and its prompt is not known. Give it as "
+            "score_template, a file with a Jinja template.",
+            param="score_template",
+        )
+    pooler = config.pooler
+    return ChatScoreTemplate(
+        source,
+        where=f"chat template of {config.transformer_path}",
+        constants=constants,
+        instruction=pooler.prompts.get(pooler.default_prompt_name or "", ""),
+    )
+
+
 def load_chat_template(config: ModelConfig) -> ChatTemplate | None:
     """The model's own chat template, or None: `chat_template.jinja`, else tokenizer_config.json."""
+    source = _chat_template(config)
+    if source is None:
+        return None
+    return ChatTemplate(
+        source,
+        where=f"chat template of {config.transformer_path}",
+        constants=_special_tokens(config),
+    )
+
+
+def _chat_template(config: ModelConfig) -> str | None:
     folder = config.transformer_path
     file = folder / "chat_template.jinja"
     if file.is_file():
@@ -132,11 +196,7 @@ def load_chat_template(config: ModelConfig) -> ChatTemplate | None:
     if isinstance(source, list):
         named = {item.get("name"): item.get("template") for item in source}
         source = named.get("default")
-    if not isinstance(source, str):
-        return None
-    return ChatTemplate(
-        source, where=f"chat template of {folder}", constants=_special_tokens(config)
-    )
+    return source if isinstance(source, str) else None
 
 
 def _special_tokens(config: ModelConfig) -> dict[str, str]:

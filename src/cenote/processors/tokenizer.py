@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Encoding
@@ -93,6 +94,12 @@ class Tokenizer:
     def truncation_side(self) -> TruncationSide:
         """The side on which this tokenizer cuts where a request doesn't say."""
         return self._side
+
+    @cached_property
+    def start(self) -> str:
+        """The special token that is put before a text, "" where there is none."""
+        first = self.encode(["a"], offsets=False)[0].ids[:1]
+        return self.tokens(first)[0] if first and self.is_special(first[0]) else ""
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self.special_ids

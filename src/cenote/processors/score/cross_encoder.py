@@ -2,7 +2,8 @@
 
 A pair is one prompt: the tokenizer's own pair form with token types, or the model's score template.
 Nothing is cut unless the request says so; a cut takes from the longer side first, as the reference
-CrossEncoder does. The activation is the pooler's; `use_activation=False` gives logits.
+CrossEncoder does, and from the document where a template stands around both. The activation is the
+pooler's; `use_activation=False` gives logits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from cenote.processors.pairs import pair_prompts, typed_params
 from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.prepared import Prepared
 from cenote.processors.score.sides import Sides, read_sides, refuse_fields
+from cenote.processors.score.templated import TemplatedPrompts
 from cenote.processors.templates import ScoreTemplate
 
 
@@ -71,19 +73,8 @@ def _pairs(preparer: Preparer, sides: Sides, request: ScoreInput) -> list[TokenP
 def _templated(
     preparer: Preparer, template: ScoreTemplate, sides: Sides, request: ScoreInput
 ) -> list[TokenPrompt]:
-    variables = dict(request.options.chat_template_kwargs or {})
-    if request.instruction is not None:
-        variables.setdefault("instruction", request.instruction)
-    texts = [
-        template.render(sides.queries[query].text, sides.documents[document].text, variables)
-        for query, document in sides.pairs
-    ]
-    encoded = preparer.encode(texts, request.options, param="documents")
+    prompts = TemplatedPrompts(preparer, template, request)
     return [
-        TokenPrompt(
-            token_ids=item.ids,
-            offsets=item.offsets,
-            truncated=item.truncated or sides.is_cut(pair),
-        )
-        for item, pair in zip(encoded, sides.pairs, strict=True)
+        replace(prompt, truncated=prompt.truncated or sides.is_cut(pair))
+        for prompt, pair in zip(prompts.of(sides), sides.pairs, strict=True)
     ]
