@@ -6,7 +6,9 @@ The first of these that a request has decides:
 2. `prompt_name`: the model's prompt of that name; an unknown name is refused;
 3. `input_type`: the model's prompt of that very name; else `query` and `search_query` mean the
    model's query prompt, `document`, `passage` and `search_document` its document prompt, under
-   whatever name the model has it, and nothing where it has none. Other types are refused;
+   whatever name the model has it, and nothing where it has none. The other types of hosted services
+   (classification, clustering, text-matching…) mean nothing to a model without any prompts; all
+   else is refused;
 4. the model's default prompt, if it declares one.
 
 It knows no tokens: how many of them a prefix has is counted where texts are encoded.
@@ -36,6 +38,11 @@ _SIDES: dict[InputType, tuple[str, ...]] = {
         "doc",
     ),
 }
+
+# What hosted services call uses that are neither side.
+_OTHER_USES = frozenset(
+    {"classification", "clustering", "separation", "text-matching", "code.query", "code.passage"}
+)
 
 # What a request may call each side.
 _SIDE_OF: dict[str, InputType] = {name: side for side, names in _SIDES.items() for name in names}
@@ -123,6 +130,8 @@ def _by_input_type(prompts: Mapping[str, str], input_type: str) -> str:
         return next((prompts[name] for name in _SIDES[side] if prompts.get(name)), "")
     if input_type in prompts:
         return prompts[input_type]
+    if input_type in _OTHER_USES and not any(prompts.values()):
+        return ""
     raise InvalidRequest(
         f"Unsupported input_type {input_type!r}. This model takes: "
         f"{sorted({'query', 'document'} | set(prompts))}.",
