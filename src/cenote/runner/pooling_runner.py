@@ -5,7 +5,7 @@ It knows no model, no scheduling and no processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +39,11 @@ def supported_tasks(offered: Iterable[Task], *, causal: bool) -> frozenset[Task]
     return tasks - TOKEN_LEVEL_TASKS if causal else tasks
 
 
+def lookups(poolers: Mapping[Task, Pooler]) -> dict[Task, LookupPooler]:
+    """The poolers that may answer a prompt without the model."""
+    return {task: pooler for task, pooler in poolers.items() if isinstance(pooler, LookupPooler)}
+
+
 class PoolingRunner:
     """Per-request state, and one `pool` per step. One thread at a time."""
 
@@ -49,6 +54,7 @@ class PoolingRunner:
         self.late_interaction = LateInteractionRunner()
         self.query_cache = QueryCache(query_cache_bytes)
         self._poolers = dict(poolers)
+        self._lookups = lookups(poolers)
         self._params: dict[str, PoolingParams] = {}
         self._partial = PartialPrompts()
 
@@ -100,6 +106,7 @@ class PoolingRunner:
     def replace_poolers(self, poolers: Mapping[Task, Pooler]) -> None:
         """New heads after a reload of weights; all state of the old ones is dropped."""
         self._poolers = dict(poolers)
+        self._lookups = lookups(poolers)
         self.clear()
 
     def _task(self, params: PoolingParams) -> Task:
@@ -132,12 +139,14 @@ class PoolingRunner:
         self, requests: Sequence[ScheduledRequest]
     ) -> tuple[list[PooledResult], list[ScheduledRequest]]:
         """Results of inference-free prompts, and the requests that must run."""
+        if not self._lookups:
+            return [], list(requests)
         answered: list[tuple[str, Answer]] = []
         to_run: list[ScheduledRequest] = []
         for request in requests:
-            pooler = self._poolers[self._task(request.params)]
+            pooler = self._lookups.get(self._task(request.params))
             found = None
-            if isinstance(pooler, LookupPooler) and not request.params.also:
+            if pooler is not None and not request.params.also:
                 found = pooler.lookup(request.token_ids, request.params)
             if found is None:
                 to_run.append(request)
@@ -146,17 +155,24 @@ class PoolingRunner:
         return to_host(answered), to_run
 
     def pool(
-        self, hidden: Tensor, batch: PackedBatch, requests: Sequence[ScheduledRequest]
+        self,
+        hidden: Tensor,
+        batch: PackedBatch,
+        requests: Sequence[ScheduledRequest],
+        use_adapter: Callable[[str], None] | None = None,
     ) -> list[PooledResult]:
         """Results of the requests whose prompt is complete. `hidden` is `[T, H]` float32.
 
-        Requests stand in the batch's order, those of one task side by side.
+        Requests stand in the batch's order, those of one task side by side, and in these those of
+        one adapter; `use_adapter` tells the model's heads whose rows come next.
         """
         answers: list[tuple[str, Answer]] = []
         vectors: list[TokenVectors] = []
         first = 0
-        for (tasks, complete, later), group in groupby(requests, key=batch_order):
+        for (tasks, complete, later, adapter), group in groupby(requests, key=batch_order):
             members = list(group)
+            if use_adapter is not None:
+                use_adapter(adapter)
             end = first + len(members)
             rows, part = take_sequences(hidden, batch, first, end)
             poolers = [self._poolers[task] for task in tasks]
@@ -223,14 +239,20 @@ def _pool_whole(
     ]
 
 
-def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool, bool]:
+def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool, bool, str]:
     """Requests with the same tasks lie side by side in a batch, so that heads work on views.
 
-    Of those, the ones whose prompt this step completes, and that began before it.
+    Of those, the ones whose prompt this step completes, and that began before it; of those, the
+    ones with the same adapter ("": none), so that each one runs once.
     """
     params = request.params
     first: tuple[Task, ...] = () if params.task is None else (params.task,)
-    return first + params.also, request.is_last_chunk, request.start > 0
+    return (
+        first + params.also,
+        request.is_last_chunk,
+        request.start > 0,
+        request.adapter or "",
+    )
 
 
 def joined(results: Sequence[PooledResult]) -> list[PooledResult]:
