@@ -180,3 +180,13 @@ def test_openapi_documents_every_route_body_answer_and_error(make_client: MakeCl
         assert name in schemas, name
     for field, schema in schemas["EmbeddingRequest"]["properties"].items():
         assert schema.get("description"), field
+
+
+def test_the_docs_page_needs_nothing_from_afar(client: TestClient) -> None:
+    response = client.get("/docs")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in response.headers["content-security-policy"]
+    assert "./openapi.json" in response.text
+    assert "http://" not in response.text
+    assert "https://" not in response.text
+    assert "cdn" not in response.text.lower()

@@ -18,6 +18,7 @@ from cenote.server.routes import (
     admin,
     classify,
     cohere,
+    docs,
     embed,
     huggingface,
     infinity,
@@ -67,10 +68,17 @@ def create_app(models: Iterable[ServedModel | LazyModel], config: ServerConfig) 
         version=__version__,
         description="Embeddings, reranking, late interaction and classification.",
         root_path=config.root_path,
+        docs_url=None,
+        redoc_url=None,
         lifespan=_lifespan,
     )
     app.state.server = server
-    routers = (*ROUTERS, system.router, *((admin.router,) if config.enable_admin else ()))
+    routers = (
+        *ROUTERS,
+        system.router,
+        docs.router,
+        *((admin.router,) if config.enable_admin else ()),
+    )
     # As they are, since including a router would wrap its routes; and before those of the docs.
     app.router.routes[:0] = [route for router in routers for route in router.routes]
     openapi.install(app, secured=bool(config.api_key))
