@@ -6,6 +6,7 @@ bounded by padded tokens, mean pooling and normalisation in numpy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,23 +29,35 @@ BATCH_ROWS = 32
 
 
 def export(folder: str, *, head: bool) -> Path:
-    """The model as an ONNX file: hidden states, or logits with its head."""
+    """The model as an ONNX file: hidden states, or logits with its head. Made once per model."""
+    path = graph_folder(folder) / "model.onnx"
+    if path.exists():
+        return path
     kind = AutoModelForSequenceClassification if head else AutoModel
     model = kind.from_pretrained(folder, attn_implementation="eager").eval()
-    path = Path(tempfile.mkdtemp(prefix="benchmark-onnx-")) / "model.onnx"
+    path.parent.mkdir(exist_ok=True)
+    part = path.with_suffix(".part")
     sample = torch.ones(2, 16, dtype=torch.long)
     axes = {0: "batch", 1: "tokens"}
     torch.onnx.export(
         _Graph(model, head),
         (sample, sample, sample),
-        str(path),
+        str(part),
         input_names=list(INPUTS),
         output_names=["out"],
         dynamic_axes=dict.fromkeys(INPUTS, axes) | {"out": {0: "batch"} if head else axes},
         opset_version=17,
         dynamo=False,
     )
-    return path
+    return part.rename(path)
+
+
+def graph_folder(folder: str) -> Path:
+    """Where the graphs of a model are kept: a place that its weights name."""
+    weights = Path(folder, "model.safetensors").resolve()
+    seen = weights.stat()
+    key = hashlib.sha256(f"{weights} {seen.st_size} {seen.st_mtime_ns}".encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"benchmark-graphs-{key}"
 
 
 class _Graph(torch.nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,8 @@ class Embedder:
 
     def __init__(self, name: str, model: str) -> None:
         self.name = name
-        file = export(model, head=False)
+        file = Path(tempfile.mkdtemp(prefix="benchmark-fastembed-")) / "model.onnx"
+        file.symlink_to(export(model, head=False))
         for part in Path(model).glob("*.json"):
             shutil.copy(part, file.parent)
         _limit(file.parent / "tokenizer_config.json", max_tokens(Path(model)))

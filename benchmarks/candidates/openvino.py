@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import openvino
 
-from benchmarks.candidates.export import Text, export, pooled, scores
+from benchmarks.candidates.export import Text, export, graph_folder, pooled, scores
 from benchmarks.work import Array, RerankWork
 
 # Texts that int8's activation ranges are measured on, in words.
-CALIBRATION_TEXTS = 96
+CALIBRATION_TEXTS = 32
 CALIBRATION_WORDS = (8, 40, 120)
 
 
@@ -25,7 +25,10 @@ class _Compiled:
         self._finish = scores if head else pooled
         graph = openvino.convert_model(str(export(model, head=head)))
         if int8:
-            graph = self._quantized(graph)
+            kept = graph_folder(model) / "int8.xml"
+            if not kept.exists():
+                openvino.save_model(self._quantized(graph), kept, compress_to_fp16=False)
+            graph = openvino.Core().read_model(kept)
         compiled = openvino.Core().compile_model(
             graph,
             "CPU",

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from cenote.config.engine import DEFAULT_MODEL, EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
+from cenote.config.profile import with_profile
 from cenote.engine.client import EngineClient, start_engine
 from cenote.engine.messages import EngineReady
 from cenote.errors import InvalidRequest
@@ -53,6 +54,7 @@ class LLM:
     def __init__(self, model: str = DEFAULT_MODEL, **fields: Any) -> None:
         config = engine_config(model, fields)
         found = resolve(config.model, config.revision)
+        config = with_profile(config, found.folder)
         model_config = load_model_config(
             found.folder, name=found.name, revision=found.revision, engine=config
         )

@@ -18,6 +18,9 @@ KernelChoice = Literal["auto", "native", "torch"]
 
 DEFAULT_MODEL = "minilm"
 
+# What max_num_batched_tokens=0 means: the knee of throughput against the length of a step.
+STEP_TOKENS = {"cpu": 2048, "cuda": 16384}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineConfig:
@@ -55,7 +58,8 @@ class EngineConfig:
         "auto",
         "Language models that score pairs; auto: found by metadata and name; off: none.",
     )
-    adapters: tuple[str, ...] = flag((), "LoRA adapters as name=folder.")
+    profile: bool = flag(True, "Use what `cenote tune` found for this model on this machine.")
+    adapters: tuple[str, ...] = flag((), "LoRA adapters in PEFT's form, as name=folder or hub id.")
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -76,6 +80,21 @@ class EngineConfig:
                 f"max_model_len must be at least 1, not {self.max_model_len}.",
                 param="max_model_len",
             )
+
+        self.adapter_sources()
+
+    def adapter_sources(self) -> dict[str, str]:
+        """`adapters` by name: a folder or a hub id each. Raises `InvalidRequest`."""
+        found: dict[str, str] = {}
+        for text in self.adapters:
+            name, _, source = text.partition("=")
+            if not name or not source or name in found:
+                raise InvalidRequest(
+                    f"adapters must be name=folder, each name once, not {text!r}.",
+                    param="adapters",
+                )
+            found[name] = source
+        return found
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

@@ -58,7 +58,12 @@ KERNELS = Variable(
     ("auto", "native", "torch"),
 )
 
-OWN = (API_KEY, LOG_LEVEL, LOG_FORMAT, ISA, KERNELS)
+CACHE = Variable(
+    "CENOTE_CACHE",
+    "Folder of the profiles that `cenote tune` writes; unset: cenote in the user's cache folder.",
+)
+
+OWN = (API_KEY, LOG_LEVEL, LOG_FORMAT, ISA, KERNELS, CACHE)
 
 HUGGING_FACE = (
     Variable("HF_HOME", "Folder of the hub's cache and token.", "~/.cache/huggingface"),

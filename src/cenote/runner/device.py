@@ -10,16 +10,13 @@ from pathlib import Path
 
 import torch
 
-from cenote.config.engine import DTypeName
+from cenote.config.engine import STEP_TOKENS, DTypeName
 from cenote.errors import InvalidRequest
 
 # Flags of /proc/cpuinfo that stand for a native bfloat16 product.
 _BF16_FLAGS = frozenset({"amx_bf16", "avx512_bf16", "bf16"})
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-# The knee of throughput against the length of a step, in tokens.
-_STEP_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 
 def choose_device(name: str) -> torch.device:
@@ -42,7 +39,7 @@ def choose_device(name: str) -> torch.device:
             f"device {name!r} does not exist: this machine has {count} CUDA devices.",
             param="device",
         )
-    if device.type not in _STEP_TOKENS:
+    if device.type not in STEP_TOKENS:
         raise InvalidRequest(f"device {name!r} is not supported; use cpu or cuda.", param="device")
     return device
 
@@ -105,4 +102,4 @@ def _left_in_group() -> int | None:
 
 def step_tokens(configured: int, device: torch.device) -> int:
     """The token budget of a step: what was asked for, or what suits the device."""
-    return configured or _STEP_TOKENS[device.type]
+    return configured or STEP_TOKENS[device.type]

@@ -21,6 +21,7 @@ import uvicorn
 
 from cenote.config.engine import EngineConfig
 from cenote.config.model import load_model_config
+from cenote.config.profile import with_profile
 from cenote.config.server import ServerConfig
 from cenote.engine.client import EngineClient, start_engine
 from cenote.errors import InvalidRequest
@@ -102,7 +103,7 @@ def load_lazily(engine: EngineConfig, server: ServerConfig) -> LazyModel:
         _names(engine, server, found.name),
         config,
         lambda: load(engine, server),
-        adapters=_adapters(engine),
+        adapters=tuple(engine.adapter_sources()),
     )
 
 
@@ -111,10 +112,6 @@ def _names(engine: EngineConfig, server: ServerConfig, own: str) -> tuple[str, .
     aliases = (text.partition("=") for text in server.alias)
     more = [name for name, _, model in aliases if model == engine.model]
     return tuple(dict.fromkeys((*(server.served_model_name or (own,)), *more)))
-
-
-def _adapters(engine: EngineConfig) -> tuple[str, ...]:
-    return tuple(adapter.partition("=")[0] for adapter in engine.adapters)
 
 
 def _close_all(models: Sequence[ServedModel | LazyModel]) -> None:
@@ -127,6 +124,7 @@ def _close_all(models: Sequence[ServedModel | LazyModel]) -> None:
 def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
     """Starts the engine and, meanwhile, reads what this process needs of the model."""
     found = resolve(engine.model, engine.revision)
+    engine = with_profile(engine, found.folder)
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(start_engine, engine, in_process=False)
         try:
@@ -144,7 +142,7 @@ def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
         tokenizer=tokenizer,
         processors=Processors(config, tokenizer, client.ready, engine),
         client=client,
-        adapters=_adapters(engine),
+        adapters=tuple(engine.adapter_sources()),
     )
 
 
