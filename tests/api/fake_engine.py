@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -139,7 +140,19 @@ class FakeEngine:
             indices=None if indices is None else indices.tobytes(),
             queue_time=0.001,
             run_time=0.002,
+            more=self._more(request) or None,
         )
+
+    def _more(self, request: EngineRequest) -> list[EngineOutput]:
+        """The results of the params' further tasks."""
+        return [
+            self._output(
+                msgspec.structs.replace(
+                    request, params=msgspec.structs.replace(request.params, task=task, also=())
+                )
+            )
+            for task in request.params.also
+        ]
 
     def _pool(
         self, ids: NDArray[Any], params: PoolingParams
