@@ -43,7 +43,7 @@ class ModelCard(Answer):
         description="Extension: what the model does; null, like what follows, until it is loaded."
     )
     score_kind: str | None = Field(
-        description="Extension: bi_encoder, cross_encoder, late_interaction, or null: can't score."
+        description="Extension: bi_encoder, cross_encoder, late_interaction, sparse, or null."
     )
     embedding_size: int | None = Field(description="Extension.")
     dimensions: list[int] | None = Field(
