@@ -168,3 +168,15 @@ def test_only_api_routes_are_documented_by_hand(make_client: MakeClient) -> None
     for route in app.routes:
         if isinstance(route, APIRoute) and route.include_in_schema:
             assert route.description, route.path
+
+
+def test_a_field_names_an_adapter_as_well(make_client: MakeClient) -> None:
+    engine = FakeEngine()
+    client = make_client(engine, names=("base",), adapters=("tuned", "other"))
+    answer = client.post(EMBED, json={"input": "a", "adapter": "tuned"})
+    assert answer.json()["model"] == "base"
+    assert engine.requests[-1].adapter == "tuned"
+    for body in ({"adapter": "nobody"}, {"model": "other", "adapter": "tuned"}):
+        answer = client.post(EMBED, json={"input": "a", **body})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "adapter"

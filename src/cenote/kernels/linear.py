@@ -110,7 +110,7 @@ def linear(
     code = NATIVE_CODES.get(activation)
     if code is None:
         y = activate(activation, linear(x, weight, pre_norm=pre_norm, out_dtype=torch.float32))
-        return _finish(y, residual, post_norm, out_dtype)
+        return finish(y, residual, post_norm, out_dtype)
     rows = x.shape[0]
     out = torch.empty((rows, weight.out_features), dtype=out_dtype)
     backend.compiled().linear(
@@ -195,10 +195,10 @@ def linear_torch(
     if pre_norm is not None:
         x = norm_torch(x, pre_norm)
     y = activate(activation, _product(x, weight))
-    return _finish(y, residual, post_norm, out_dtype)
+    return finish(y, residual, post_norm, out_dtype)
 
 
-def _finish(
+def finish(
     y: Tensor, residual: Tensor | None, post_norm: NormWeight | None, out_dtype: torch.dtype
 ) -> Tensor:
     """post_norm(y + residual) in float32, given as `out_dtype`."""

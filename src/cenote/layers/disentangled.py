@@ -54,9 +54,14 @@ class DisentangledAttention(nn.Module):
         self.wanted = (keys, queries)
         size = spec.q_size
         self.qkv = Linear(hidden, 3 * size)
+        # Shared weights are folded into the vectors of distances, which are the same for all rows.
+        self.qkv.adaptable = not shared
         self.out = Linear(size, hidden)
         self.position_keys = Linear(hidden, size) if keys and not shared else None
         self.position_queries = Linear(hidden, size) if queries and not shared else None
+        for folded in (self.position_keys, self.position_queries):
+            if folded is not None:
+                folded.adaptable = False
 
     def fold(self, table: DistanceTable | None) -> None:
         """Makes the vectors of distances; their weights are then let go."""
@@ -108,9 +113,12 @@ class InterleavedAttention(DisentangledAttention):
         del self.qkv  # made by `fold`
         size = spec.q_size
         self.in_proj = Linear(hidden, 3 * size, bias=False)
+        self.in_proj.adaptable = False
         self.q_bias = nn.Parameter(torch.empty(size, dtype=torch.float32))
         self.v_bias = nn.Parameter(torch.empty(size, dtype=torch.float32))
-        self.position_keys = Linear(hidden, size, bias=False) if keys else None
+        if keys:
+            self.position_keys = Linear(hidden, size, bias=False)
+            self.position_keys.adaptable = False
 
     def fold(self, table: DistanceTable | None) -> None:
         """Lays the content's weights out as all queries, all keys, all values."""

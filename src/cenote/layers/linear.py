@@ -8,8 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cenote.kernels.linear import LinearWeight, linear
-from cenote.kernels.norm import NormWeight
+from cenote.kernels.activation import activate
+from cenote.kernels.linear import LinearWeight, finish, linear
+from cenote.kernels.norm import NormWeight, norm
+from cenote.layers.adapters import LinearAdapters
 from cenote.layers.packing import WeightForm
 
 
@@ -17,10 +19,15 @@ class Linear(nn.Module):
     """`[T, in] → [T, out]`. `dtype` pins what it computes in (heads: float32); None: the model's.
 
     Until `pack` it only holds parameters: `weight` `[out, in]` and `bias` float32 `[out]`.
+    `adapters` change the product for some rows; a matrix that is more than a product to its model
+    isn't `adaptable`.
     """
 
     bias: nn.Parameter | None
     prepared: LinearWeight
+    apart: LinearWeight | None = None  # for a product of its own, where `prepared` is in halves
+    adapters: LinearAdapters | None = None
+    adaptable: bool = True
 
     def __init__(
         self,
@@ -46,15 +53,23 @@ class Linear(nn.Module):
             layer.bias = nn.Parameter(bias, requires_grad=False)
         return layer
 
-    def pack(self, form: WeightForm, *, halves: bool = False) -> None:
-        """Prepares the weight; `halves` for the first product of a gated MLP."""
+    def pack(self, form: WeightForm, *, halves: bool = False, apart: bool = False) -> None:
+        """Prepares the weight; `halves` for the first product of a gated MLP, and `apart` where it
+        is to be a product of its own as well."""
         int8 = form.int8 and self.dtype is None
         dtype = self.dtype or form.dtype
         self.prepared = LinearWeight.prepare(
             self.weight, self.bias, dtype, int8=int8, halves=halves
         )
+        if halves and apart:
+            self.apart = LinearWeight.prepare(self.weight, self.bias, dtype, int8=int8)
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether an adapter changes the product of any of the rows that run now."""
+        return self.adapters is not None and self.adapters.is_active
 
     def forward(
         self,
@@ -66,10 +81,20 @@ class Linear(nn.Module):
         post_norm: NormWeight | None = None,
         out_dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """post_norm(activation(pre_norm(x) · Wᵀ + b) + residual)."""
+        """post_norm(activation(pre_norm(x) · Wᵀ + b) + residual), W and b each row's own."""
+        weight = self.apart or self.prepared
+        if self.adapters is not None and self.adapters.is_active:
+            if pre_norm is not None:
+                x, pre_norm = norm(x, pre_norm), None
+            change = self.adapters.change(x, weight.out_features)
+            if activation != "identity":
+                y = linear(x, weight, residual=change, out_dtype=torch.float32)
+                y = activate(activation, y)
+                return finish(y, residual, post_norm, out_dtype or weight.dtype)
+            residual = change if residual is None else residual + change
         return linear(
             x,
-            self.prepared,
+            weight,
             pre_norm=pre_norm,
             activation=activation,
             residual=residual,

@@ -1,46 +1,23 @@
-"""Low-rank changes of matrices and tables (LoRA, Hu et al. 2021, arXiv:2106.09685), many at once.
+"""Low-rank changes that are a model's own parameters (LoRA, Hu et al. 2021, arXiv:2106.09685).
 
-Each sequence of a batch may have an adapter of its own; the base product runs on all rows
-together, and each adapter's small one on its rows. It knows nothing of where adapters come from.
+All of a model's adapters have one rank, and their halves lie in one tensor each, matrices' and
+tables'. It knows nothing of which rows have which adapter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, groupby
 
 import torch
 from torch import Tensor, nn
 
 from cenote.kernels.embedding import embed
 from cenote.kernels.norm import norm
+from cenote.layers.adapters import AdapterRows
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterRows:
-    """Rows of the pack, side by side, whose sequences have the same adapter (by its number)."""
-
-    adapter: int
-    rows: slice
-
-
-def adapter_rows(batch: PackedBatch, numbers: Mapping[str, int]) -> list[AdapterRows]:
-    """Where a batch's adapters are; sequences without one, or with one not in `numbers`, aren't
-    listed."""
-    if batch.adapters is None:
-        return []
-    ends = list(accumulate(batch.seq_lens))
-    found = []
-    for name, run in groupby(range(len(ends)), batch.adapters.__getitem__):
-        if name is not None and name in numbers:
-            sequences = list(run)
-            start = ends[sequences[0]] - batch.seq_lens[sequences[0]]
-            found.append(AdapterRows(numbers[name], slice(start, ends[sequences[-1]])))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cenote.kernels.activation import NATIVE_CODES
-from cenote.kernels.linear import Gate, mlp
+from cenote.kernels.linear import Gate, gated, mlp
 from cenote.kernels.norm import NormWeight
 from cenote.layers.linear import Linear
 from cenote.layers.packing import WeightForm
@@ -40,7 +40,8 @@ class MLP(nn.Module):
         """Prepares both weights for one fused call."""
         # An activation that the kernels don't know leaves two plain products.
         fused = self.activation in NATIVE_CODES
-        self.up.pack(form, halves=fused and self.gate != "none")
+        adapted = self.up.adapters is not None or self.down.adapters is not None
+        self.up.pack(form, halves=fused and self.gate != "none", apart=adapted)
         self.down.pack(form)
 
     def forward(
@@ -52,6 +53,12 @@ class MLP(nn.Module):
         post_norm: NormWeight | None = None,
     ) -> Tensor:
         """post_norm(mlp(pre_norm(x)) + residual), float32."""
+        if self.up.is_changed or self.down.is_changed:
+            inner = gated(self.up(x, pre_norm=pre_norm), self.activation, self.gate)
+            out: Tensor = self.down(
+                inner, residual=residual, post_norm=post_norm, out_dtype=torch.float32
+            )
+            return out
         return mlp(
             x,
             self.up.prepared,

@@ -40,20 +40,11 @@ def make_plan(rules: Sequence[Rule], tensors: Shapes, parameters: Shapes) -> Pla
     `ModelLoadError` with every missing parameter, unused tensor, doubly filled parameter and
     mismatched shape.
     """
-    assigned: Plan = {}
-    unused = []
-    for name in sorted(tensors):
-        target, source = _assign(rules, name, parameters)
-        if target is None:
-            continue
-        if target in parameters:
-            assigned.setdefault(target, []).append(source)
-        else:
-            unused.append(name if target == name else f"{name} (for {target})")
+    assigned, unused = assign_all(rules, tensors, parameters)
     problems = [f"unused tensor: {name}" for name in unused]
     plan: Plan = {}
     for parameter, shape in parameters.items():
-        sources = sorted(assigned.get(parameter, []), key=lambda source: source.index)
+        sources = assigned.get(parameter, [])
         problems += _problems(parameter, shape, sources, tensors)
         plan[parameter] = sources
     if problems:
@@ -61,7 +52,27 @@ def make_plan(rules: Sequence[Rule], tensors: Shapes, parameters: Shapes) -> Pla
     return plan
 
 
-def _assign(rules: Sequence[Rule], name: str, parameters: Shapes) -> tuple[str | None, Source]:
+def assign_all(
+    rules: Sequence[Rule], tensors: Shapes, parameters: Shapes
+) -> tuple[Plan, list[str]]:
+    """The tensors of each parameter that has any, in the order of their parts, and the names of
+    tensors that no parameter wants."""
+    assigned: Plan = {}
+    unused = []
+    for name in sorted(tensors):
+        target, source = assign(rules, name, parameters)
+        if target is None:
+            continue
+        if target in parameters:
+            assigned.setdefault(target, []).append(source)
+        else:
+            unused.append(name if target == name else f"{name} (for {target})")
+    for sources in assigned.values():
+        sources.sort(key=lambda source: source.index)
+    return assigned, unused
+
+
+def assign(rules: Sequence[Rule], name: str, parameters: Shapes) -> tuple[str | None, Source]:
     """The parameter that tensor `name` is for (None: ignored), and how it is laid into it."""
     for rule in rules:
         target = match(rule, name)

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
+from cenote.layers.adapters import ActiveAdapters
 from cenote.layers.kv import KVShape
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Rule
@@ -26,9 +27,10 @@ ClassifyPooling = Literal["cls", "mean", "last", "late"]
 class ModelInfo:
     """What the rest of the engine must know of an architecture.
 
-    `causal` decides whether any KV code is built and drops all token-level tasks. `head` says which
-    of the two head functions the class has. `classify_pooling` is which row(s) of a sequence its
-    classifier reads, unless the configuration says (see `PoolingModel.classify_pooling`).
+    `causal` decides whether any KV code is built and drops all token-level tasks; a model that
+    reads from left to right but runs its prompts whole is not causal in this sense. `head` says
+    which of the two head functions the class has. `classify_pooling` is which row(s) of a sequence
+    its classifier reads, unless the configuration says (see `PoolingModel.classify_pooling`).
     """
 
     causal: bool = False
@@ -48,6 +50,7 @@ class PoolingModel(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.adapters = ActiveAdapters()
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[T, hidden]`, float32."""

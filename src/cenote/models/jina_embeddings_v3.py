@@ -19,15 +19,10 @@ from cenote.config.rope import rope_config
 from cenote.errors import ModelLoadError
 from cenote.kernels.activation import activate
 from cenote.kernels.attention import AttentionTerms
+from cenote.layers.adapters import AdapterRows, adapter_rows
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
-from cenote.layers.lora import (
-    AdaptedEmbedding,
-    AdapterRows,
-    LoraSpec,
-    LowRank,
-    adapter_rows,
-)
+from cenote.layers.lora import AdaptedEmbedding, LoraSpec, LowRank
 from cenote.layers.mlp import MLP
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -16,8 +17,10 @@ from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
 from cenote.kernels import backend
 from cenote.layers.packing import WeightForm, pack_weights
+from cenote.loader.hub import resolve
 from cenote.loader.token_head import IGNORED, read_token_head
 from cenote.loader.weights import load_weights
+from cenote.models.adapters import attach_adapters
 from cenote.models.base import PoolingModel
 from cenote.models.registry import model_class
 
@@ -53,6 +56,8 @@ def load_model(
         model = serving_class(config)(config)
     _fill(model, config)
     model.requires_grad_(False).eval().to(device)
+    if engine.adapters:
+        attach_adapters(model, adapter_folders(engine, config))
     pack_weights(model, form)
     return model
 
@@ -64,6 +69,18 @@ def _fill(model: PoolingModel, config: ModelConfig) -> None:
         made["classifier.weight"] = read_token_head(config, config.reranker, rules)
         rules = (*IGNORED, *rules)
     load_weights(model, rules, config.transformer_path, None, made)
+
+
+def adapter_folders(engine: EngineConfig, config: ModelConfig) -> dict[str, Path]:
+    """Where the adapters of `engine` are, by name, downloaded where they are on the hub.
+
+    Raises ModelLoadError for a name that the checkpoint's own adapters have, and as `resolve` does.
+    """
+    named = engine.adapter_sources()
+    for name in named:
+        if name in config.adapters:
+            raise ModelLoadError(f"The model has an adapter {name!r} of its own.", param="adapters")
+    return {name: resolve(source).folder for name, source in named.items()}
 
 
 def serving_class(config: ModelConfig) -> type[PoolingModel]:

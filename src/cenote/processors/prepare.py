@@ -60,8 +60,7 @@ class Preparer:
         self.supported_tasks: tuple[Task, ...] = tuple(ready.supported_tasks)
         self.embedding_size = ready.embedding_size
         self.max_model_len = ready.max_model_len
-        loaded = {item.partition("=")[0] for item in engine.adapters}
-        self._adapters = frozenset(loaded | set(config.adapters))
+        self._adapters = frozenset({*engine.adapter_sources(), *config.adapters})
 
     def params(
         self,

@@ -145,14 +145,14 @@ class ModelRunner:
         results += looked_up
         if not to_run:
             return results
-        # Within a task, those with the same adapter side by side, so that each one runs once.
-        to_run.sort(key=lambda request: (batch_order(request), request.adapter or ""))
+        to_run.sort(key=batch_order)
         return results + self._forward(to_run)
 
     def _forward(self, requests: Sequence[ScheduledRequest]) -> list[PooledResult]:
         kv = None if self._kv is None else self._kv.view(requests)
         batch = make_batch(requests, self._device, kv)
-        return self.pooling.pool(self._model(batch), batch, requests)
+        use_adapter = self._model.adapters.for_all
+        return self.pooling.pool(self._model(batch), batch, requests, use_adapter)
 
     def reset_encoder_cache(self) -> None:
         """Forgets late-interaction state and the query cache: both depend on the weights."""
@@ -228,7 +228,7 @@ class ModelRunner:
         for task in sorted(pooling.supported_tasks):
             request = ScheduledRequest("probe", [0] * length, PoolingParams(task), 0, length)
             batch = make_batch([request], self._device)
-            (result,) = pooling.pool(model(batch), batch, [request])
+            (result,) = pooling.pool(model(batch), batch, [request], model.adapters.for_all)
             if result.data is None:
                 raise ModelLoadError(f"The model can't be served ({task}): {result.error}")
             if task in ("embed", "token_embed"):

@@ -247,12 +247,7 @@ def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool, bool
     """
     params = request.params
     first: tuple[Task, ...] = () if params.task is None else (params.task,)
-    return (
-        first + params.also,
-        request.is_last_chunk,
-        request.start > 0,
-        request.adapter or "",
-    )
+    return first + params.also, request.is_last_chunk, request.start > 0, request.adapter or ""
 
 
 def joined(results: Sequence[PooledResult]) -> list[PooledResult]:

@@ -94,6 +94,11 @@ class PromptBody(ModelBody):
         description="A secret of the caller: caches are shared only between equal salts.",
         examples=["tenant-7"],
     )
+    adapter: str | None = Field(
+        None,
+        description="Extension: the LoRA adapter to use, which `model` may name as well; absent: "
+        "the base model, or what the model itself has for the prompt in use.",
+    )
     mm_processor_kwargs: dict[str, Any] | None = Field(
         None, description="For the multimodal processor; goes to every prompt."
     )
@@ -107,14 +112,22 @@ class PromptBody(ModelBody):
         return found
 
     def options(self, request_id: str, adapter: str | None) -> PromptOptions:
-        """The fields above as processors take them."""
+        """The fields above as processors take them; `adapter` is the one that `model` named.
+
+        Raises `InvalidRequest` where the body names another one.
+        """
+        if self.adapter is not None and adapter not in (None, self.adapter):
+            raise InvalidRequest(
+                f"model names the adapter {shown(adapter)}, and adapter {shown(self.adapter)}.",
+                param="adapter",
+            )
         return PromptOptions(
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             truncation_side=self.truncation_side,
             use_activation=self.activation(),
             priority=self.priority,
             request_id=request_id,
-            adapter=adapter,
+            adapter=self.adapter or adapter,
             cache_salt=self.cache_salt,
             mm_processor_kwargs=self.mm_processor_kwargs,
             chat_template_kwargs=self.chat_template_kwargs,

@@ -1,0 +1,103 @@
+"""What adapters add to matrix products, and which rows of a pack each of them is for.
+
+An adapter changes a matrix by a product of two narrow ones (LoRA, Hu et al. 2021,
+arXiv:2106.09685). The base product runs on all rows together, and each adapter's small one on its
+rows. It knows nothing of where adapters come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+import torch
+from torch import Tensor
+
+from cenote.layers.packed import PackedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRows:
+    """Rows of the pack, side by side, whose sequences have the same adapter (by its number)."""
+
+    adapter: int
+    rows: slice
+
+
+def adapter_rows(batch: PackedBatch, numbers: Mapping[str, int]) -> list[AdapterRows]:
+    """Where a batch's adapters are; sequences without one, or with one not in `numbers`, aren't
+    listed."""
+    if batch.adapters is None:
+        return []
+    ends = list(accumulate(batch.seq_lens))
+    found = []
+    for name, run in groupby(range(len(ends)), batch.adapters.__getitem__):
+        if name is not None and name in numbers:
+            sequences = list(run)
+            start = ends[sequences[0]] - batch.seq_lens[sequences[0]]
+            found.append(AdapterRows(numbers[name], slice(start, ends[sequences[-1]])))
+    return found
+
+
+class ActiveAdapters:
+    """The adapters of the rows that a model is running: told for each batch, read by its layers.
+
+    One thread at a time, as the model itself.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.numbers = {name: number for number, name in enumerate(names)}
+        self.groups: Sequence[AdapterRows] = ()
+
+    def for_batch(self, batch: PackedBatch) -> None:
+        """What runs next are the batch's tokens."""
+        self.groups = adapter_rows(batch, self.numbers)
+
+    def for_all(self, name: str) -> None:
+        """What runs next are rows of sequences that all have the adapter `name` ("": none)."""
+        number = self.numbers.get(name)
+        self.groups = () if number is None else (AdapterRows(number, slice(None)),)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an adapter adds to the outputs `rows` of a product: (x · aᵀ) · bᵀ + bias, float32.
+
+    `low` is a `[r, in]` and b `[rows, r]`, which has the adapter's scale in it; `bias` is `[rows]`.
+    """
+
+    rows: slice
+    low: tuple[Tensor, Tensor] | None = None
+    bias: Tensor | None = None
+
+
+class LinearAdapters:
+    """The changes of one matrix `[out, in]`, by adapter."""
+
+    def __init__(self, active: ActiveAdapters) -> None:
+        self._active = active
+        self._changes: dict[int, list[Change]] = {}
+
+    def add(self, adapter: int, change: Change) -> None:
+        """A further change that `adapter` makes."""
+        self._changes.setdefault(adapter, []).append(change)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any of the rows that run now has an adapter with a change here."""
+        return any(group.adapter in self._changes for group in self._active.groups)
+
+    def change(self, x: Tensor, out_features: int) -> Tensor:
+        """What is added to the product of `x` `[T, in]`: float32 `[T, out]`, zero in rows without
+        an adapter."""
+        out = x.new_zeros((x.shape[0], out_features), dtype=torch.float32)
+        for group in self._active.groups:
+            rows = x[group.rows].float()
+            for change in self._changes.get(group.adapter, ()):
+                part = out[group.rows, change.rows]
+                if change.low is not None:
+                    part += (rows @ change.low[0].T) @ change.low[1].T
+                if change.bias is not None:
+                    part += change.bias
+        return out

@@ -1,0 +1,131 @@
+"""Puts LoRA adapters on a loaded model's matrices, found through the model's own weight rules.
+
+A query, key or value matrix that the model keeps in one fused matrix gets its change on its own
+rows of that. It knows no family and no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cenote.errors import ModelLoadError
+from cenote.layers.adapters import ActiveAdapters, Change, LinearAdapters
+from cenote.layers.linear import Linear
+from cenote.loader.checkpoint import open_checkpoint
+from cenote.loader.peft import Adapter, read_adapter
+from cenote.loader.plan import Plan, Shapes, assign, assign_all
+from cenote.models.base import PoolingModel
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Rows of a matrix or a bias of `layer`, that a checkpoint's tensor has filled."""
+
+    layer: Linear
+    leaf: str
+    rows: slice
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where a model has put its checkpoint's tensors."""
+
+    model: PoolingModel
+    parameters: Shapes
+    tensors: Shapes
+    plan: Plan
+
+    @classmethod
+    def of(cls, model: PoolingModel) -> _Layout:
+        parameters = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+        with open_checkpoint(model.config.transformer_path) as checkpoint:
+            plan, _ = assign_all(model.weight_rules, checkpoint.shapes, parameters)
+            return cls(model, parameters, checkpoint.shapes, plan)
+
+    def place(self, tensor: str) -> _Place | None:
+        """Where a tensor of this name is; None where the served model has no use for it.
+
+        Raises ModelLoadError, without saying which adapter it was, where it can't be changed.
+        """
+        target, source = assign(self.model.weight_rules, tensor, self.parameters)
+        if target is None:
+            if self.model.info.head == "vocab" and "pooler" not in tensor:
+                raise ModelLoadError("the word table and what is tied to it can't be changed")
+            return None
+        module, _, leaf = target.rpartition(".")
+        if target not in self.parameters:
+            raise ModelLoadError("the model has no such matrix")
+        layer = self.model.get_submodule(module)
+        if not isinstance(layer, Linear) or not layer.adaptable:
+            raise ModelLoadError("only plain matrix products can be changed")
+        sizes = [part.shape(self.tensors)[0] for part in self.plan.get(target, ())]
+        if len(sizes) != source.count:
+            raise ModelLoadError(
+                f"it is one of {source.count} matrices, which the checkpoint keeps as {len(sizes)}"
+            )
+        first = sum(sizes[: source.index])
+        return _Place(layer, leaf, slice(first, first + sizes[source.index]))
+
+
+def attach_adapters(model: PoolingModel, folders: Mapping[str, Path]) -> None:
+    """Gives a filled model, not packed yet, the adapters of these folders under these names.
+
+    Raises ModelLoadError that names the adapter and every module that can't be changed.
+    """
+    layout = _Layout.of(model)
+    model.adapters = ActiveAdapters(folders)
+    model.register_forward_pre_hook(lambda served, args: served.adapters.for_batch(args[0]))
+    for name, folder in folders.items():
+        problems, number = [], model.adapters.numbers[name]
+        for tensor, change in _changes(read_adapter(folder)):
+            try:
+                _attach(layout, number, tensor, change)
+            except ModelLoadError as error:
+                problems.append(f"{tensor}: {error.message}")
+        if problems:
+            raise ModelLoadError(
+                f"Adapter {name!r} does not fit the model:\n  " + "\n  ".join(problems),
+                param="adapters",
+            )
+
+
+def _changes(adapter: Adapter) -> Iterator[tuple[str, tuple[Tensor, Tensor] | Tensor]]:
+    """Each changed tensor's name, with its low-rank change or with what replaces it."""
+    for module, low in adapter.low.items():
+        yield f"{module}.weight", low
+    yield from adapter.whole.items()
+
+
+def _attach(
+    layout: _Layout, number: int, tensor: str, change: tuple[Tensor, Tensor] | Tensor
+) -> None:
+    place = layout.place(tensor)
+    if place is None:
+        return
+    layer, rows = place.layer, place.rows
+    now: Tensor = getattr(layer, place.leaf)[rows]
+    wanted = list(now.shape)
+    found = (
+        list(change.shape)
+        if isinstance(change, Tensor)
+        else [change[1].shape[0], change[0].shape[1]]
+    )
+    if found != wanted:
+        raise ModelLoadError(f"its shape is {found}, the model's is {wanted}")
+    if layer.adapters is None:
+        layer.adapters = LinearAdapters(layout.model.adapters)
+    if not isinstance(change, Tensor):
+        low = (change[0].to(now.device), change[1].to(now.device))
+        layer.adapters.add(number, Change(rows, low))
+        return
+    difference = change.to(now.device) - now.float()
+    if place.leaf == "bias":
+        layer.adapters.add(number, Change(rows, bias=difference))
+    else:
+        identity = torch.eye(difference.shape[0], device=now.device)
+        layer.adapters.add(number, Change(rows, (difference, identity)))

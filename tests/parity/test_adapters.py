@@ -1,0 +1,213 @@
+"""LoRA adapters in PEFT's form: side by side in one batch, each equal to weights merged with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tiny import MakeTiny
+from torch import Tensor
+from torch.nn import functional as F
+
+from cenote import LLM
+from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.processors.inputs import ClassifyInput, EmbedInput
+from cenote.processors.prepared import Prepared
+
+RANK, ALPHA = 3, 5
+
+# Family → architecture's stem, tokenizer, modules that PEFT would be told to adapt.
+FAMILIES = {
+    "bert": ("Bert", "wordpiece", ("query", "value", "dense")),
+    "roberta": ("Roberta", "bpe", ("query", "key", "value", "intermediate.dense")),
+    "distilbert": ("DistilBert", "wordpiece", ("q_lin", "v_lin", "lin1", "lin2")),
+    "modernbert": ("ModernBert", "bpe", ("Wqkv", "Wi", "Wo")),
+    "qwen3": ("Qwen3", "bpe", ("q_proj", "v_proj", "gate_proj", "down_proj")),
+}
+SIZES: dict[str, dict[str, Any]] = {
+    "distilbert": {"hidden_dim": 64},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+}
+# Which adapter each prompt of the mixed batch has.
+MIX = ("one", None, "two", "two", None, "one")
+
+
+def save_adapter(
+    folder: Path,
+    base: Path,
+    targets: tuple[str, ...],
+    seed: int,
+    *,
+    whole: dict[str, Tensor] | None = None,
+    **config: Any,
+) -> dict[str, Tensor]:
+    """Saves an adapter of a base model; the base's weights merged with it."""
+    random = torch.Generator().manual_seed(seed)
+    merged, tensors = load_file(base / "model.safetensors"), {}
+    scale = ALPHA / (RANK**0.5 if config.get("use_rslora") else RANK)
+    for name, weight in sorted(merged.items()):
+        module = name.removesuffix(".weight")
+        if module == name or weight.dim() != 2 or not module.endswith(targets):
+            continue
+        a = torch.randn(RANK, weight.shape[1], generator=random) * 0.2
+        b = torch.randn(weight.shape[0], RANK, generator=random) * 0.2
+        tensors[f"base_model.model.{module}.lora_A.weight"] = a
+        tensors[f"base_model.model.{module}.lora_B.weight"] = b
+        merged[name] = weight + b @ a * scale
+    assert tensors
+    for name, tensor in (whole or {}).items():
+        tensors[f"base_model.model.{name}"] = merged[name] = tensor
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none", **config}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return merged
+
+
+def save_merged(folder: Path, base: Path, weights: dict[str, Tensor]) -> Path:
+    shutil.copytree(base, folder)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def random_ids_of(llm: LLM) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    size = llm.model_config.vocab_size
+    return [
+        torch.randint(5, size, (n,), generator=generator).tolist() for n in (1, 2, 7, 33, 7, 64)
+    ]
+
+
+def vectors(llm: LLM, prompts: Sequence[list[int]], adapter: str | None = None) -> Tensor:
+    found = llm.embed(prompts, adapter=adapter)
+    return torch.stack([torch.from_numpy(item.embedding) for item in found])
+
+
+def mixed(llm: LLM, prepared: Prepared[Any]) -> Any:
+    """Every prompt with its own adapter, all of them handed to the engine at once."""
+    requests = [
+        msgspec.structs.replace(request, adapter=name)
+        for request, name in zip(prepared.requests, MIX, strict=True)
+    ]
+    return prepared.finish(llm._client.submit(requests).result())
+
+
+def reference_vectors(folder: Path, prompts: Sequence[list[int]], *, last: bool) -> Tensor:
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        rows = [model(torch.tensor([ids])).last_hidden_state[0] for ids in prompts]
+    return F.normalize(torch.stack([row[-1] if last else row.mean(0) for row in rows]), dim=-1)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_two_adapters_and_the_base_in_one_batch(
+    family: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    stem, kind, targets = FAMILIES[family]
+    base = make_tiny(f"{stem}Model", kind, **SIZES.get(family, {}))
+    merged = {
+        "one": save_adapter(tmp_path / "one", base, targets, 1),
+        "two": save_adapter(tmp_path / "two", base, targets[:1], 2, use_rslora=True),
+    }
+    adapters = tuple(f"{name}={tmp_path / name}" for name in merged)
+    settings: dict[str, Any] = {"dtype": "float32", "kernels": kernels, "threads": 1}
+    with LLM(str(base), adapters=adapters, **settings) as llm:
+        prompts = random_ids_of(llm)
+        together = mixed(llm, llm._processors.embed(EmbedInput(prompts=prompts)))
+        alone = {name: vectors(llm, prompts, name) for name in ("one", "two", None)}
+    with LLM(str(base), **settings) as plain:
+        assert torch.equal(alone[None], vectors(plain, prompts))
+    for index, name in enumerate(MIX):
+        assert abs(together[index].embedding - alone[name][index].numpy()).max() <= 1e-5
+    for name, weights in merged.items():
+        folder = save_merged(tmp_path / f"{name}-merged", base, weights)
+        expected = reference_vectors(folder, prompts, last=family == "qwen3")
+        assert (alone[name] - alone[None]).abs().max() > 0.01
+        assert (alone[name] - expected).abs().max() <= 1e-5
+
+
+def test_bfloat16_stays_close_to_merged_weights(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    merged = save_adapter(tmp_path / "one", base, ("query", "dense"), 1)
+    with LLM(str(base), dtype="bfloat16", adapters=(f"one={tmp_path / 'one'}",)) as llm:
+        prompts = random_ids_of(llm)
+        found = vectors(llm, prompts, "one")
+    folder = save_merged(tmp_path / "merged", base, merged)
+    expected = reference_vectors(folder, prompts, last=False)
+    assert F.cosine_similarity(found, expected).min() >= 0.9995
+
+
+@pytest.mark.parametrize(
+    "architecture", ["BertForSequenceClassification", "Qwen3ForSequenceClassification"]
+)
+def test_a_classifier_of_its_own(architecture: str, make_tiny: MakeTiny, tmp_path: Path) -> None:
+    is_decoder = architecture.startswith("Qwen3")
+    kind = "bpe" if is_decoder else "wordpiece"
+    base = make_tiny(architecture, kind, num_labels=3, **SIZES["qwen3"] if is_decoder else {})
+    head = "score" if is_decoder else "classifier"
+    own = {f"{head}.weight": torch.randn(3, 32)}
+    if not is_decoder:
+        own["classifier.bias"] = torch.randn(3)
+    targets = ("v_proj",) if is_decoder else ("value", "dense")
+    merged = save_adapter(tmp_path / "one", base, targets, 1, whole=own)
+    folder = save_merged(tmp_path / "merged", base, merged)
+    settings: dict[str, Any] = {"dtype": "float32", "threads": 1}
+    with LLM(str(base), adapters=(f"one={tmp_path / 'one'}",), **settings) as llm:
+        prompts = random_ids_of(llm)
+        together = mixed(llm, llm._processors.classify(ClassifyInput(prompts=prompts)))
+    expected = {}
+    for name, path in (("one", folder), (None, base)):
+        with LLM(str(path), **settings) as llm:
+            expected[name] = llm.classify(prompts)
+    for index, name in enumerate(MIX):
+        wanted = expected["one" if name == "one" else None][index].probs
+        assert abs(together[index].probs - wanted).max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"peft_type": "IA3"}, "peft_type 'IA3'"),
+        ({"use_dora": True}, "use_dora=True"),
+        ({"bias": "all"}, "bias='all'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa'"),
+    ],
+)
+def test_settings_that_change_the_sums_are_refused(
+    change: dict[str, Any], names: str, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    save_adapter(tmp_path / "one", base, ("query",), 1, **change)
+    with pytest.raises(ModelLoadError, match=names):
+        LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
+
+
+def test_modules_that_cannot_be_changed_are_all_named(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    foreign = make_tiny("DistilBertModel", "wordpiece", **SIZES["distilbert"])
+    save_adapter(tmp_path / "one", foreign, ("q_lin",), 1)
+    with pytest.raises(ModelLoadError) as raised:
+        LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
+    for layer in range(2):
+        assert f"transformer.layer.{layer}.attention.q_lin" in str(raised.value)
+    save_adapter(tmp_path / "two", base, ("word_embeddings",), 1)
+    with pytest.raises(ModelLoadError, match="only plain matrix products"):
+        LLM(str(base), adapters=(f"two={tmp_path / 'two'}",))
+
+
+def test_an_unknown_adapter_is_refused_by_name(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    save_adapter(tmp_path / "one", base, ("query",), 1)
+    llm = LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
+    with llm, pytest.raises(InvalidRequest, match="No adapter is named 'two'"):
+        llm.embed("a", adapter="two")
+    with pytest.raises(InvalidRequest, match="adapters must be name=folder"):
+        LLM(str(base), adapters=("one",))
