@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from heads import random_ids, reference_outputs
 from reference import Tolerance, assert_matches_reference, serve
-from tiny import MakeTiny
+from sentence import assert_vectors_match
+from tiny import MakeTiny, edit_config
 from torch.nn import functional as F
 
 from cenote.params import PoolingParams
@@ -78,3 +82,34 @@ def test_embedding_gemma_attends_to_both_sides_of_its_window(
     rows = reference_outputs(served, ids, None)
     expected = [F.normalize(item.mean(0), dim=-1) for item in rows]
     assert_matches_reference(served, "embed", ids, expected)
+
+
+@pytest.mark.parametrize("pooling", ["avg", "last"])
+def test_bidirectional_llama_is_llama_without_the_causal_mask(
+    pooling: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    folder = make_tiny("LlamaForSequenceClassification", "bpe", num_labels=1, **SHARED)
+    reference = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    changed = shutil.copytree(folder, tmp_path / "model")
+    name = "LlamaBidirectionalForSequenceClassification"
+    edit_config(changed, architectures=[name], pooling=pooling, temperature=0.2)
+    served = serve(changed, kernels, max_model_len=200)
+    assert not served.model.causal
+    ids = random_ids(served, LENGTHS)
+    expected = []
+    with torch.inference_mode():
+        for row in ids:
+            mask = torch.zeros(1, 1, len(row), len(row))
+            out = reference.model(torch.tensor([row]), attention_mask=mask).last_hidden_state[0]
+            pooled = out.mean(0) if pooling == "avg" else out[-1]
+            expected.append(reference.score(pooled) / 0.2)
+    raw = PoolingParams("classify", use_activation=False)
+    assert_matches_reference(served, "classify", ids, expected, params=raw)
+
+
+@pytest.mark.parametrize("family", ["Qwen3", "Mistral"])
+def test_a_sentence_transformers_folder_of_a_decoder(
+    family: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    folder = make_tiny(f"{family}Model", "bpe", **SHARED, **FAMILIES[family])
+    assert_vectors_match(folder, tmp_path / "model", kernels, "lasttoken")

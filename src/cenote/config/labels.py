@@ -19,7 +19,9 @@ def labels(hf: Raw, architecture: str) -> tuple[str, ...]:
 
     Raises `ModelLoadError` where id2label has gaps or disagrees with num_labels.
     """
-    if not architecture.endswith("Classification"):
+    if architecture.endswith("ForRewardModel"):
+        return ("reward",)
+    if not architecture.endswith(("Classification", "RewardModel")):
         return ()
     names = hf.get("id2label")
     count = hf.get("num_labels")

@@ -43,7 +43,7 @@ class Gemma3TextModel(Gemma2Model):
         """To both sides, half of the window is on each."""
         spec = super().attention_spec(at)
         cap = float(self.config.hf.get("attn_logit_softcapping") or 0.0)
-        if self.causal or self.layer_type(at) != SLIDING:
+        if self.one_sided or self.layer_type(at) != SLIDING:
             return replace(spec, softcap=cap)
         half = self.sliding_window // 2
         return replace(spec, softcap=cap, window=(half, half))

@@ -87,9 +87,14 @@ class LlamaModel(PoolingModel):
         self.final_norm = self.norm(config.hidden_size, config.norm_eps)
 
     @property
-    def causal(self) -> bool:
-        """What the configuration says; some embedders attend to both sides."""
+    def one_sided(self) -> bool:
+        """Whether a token sees none after it, as the configuration says; some embedders do."""
         return architectures.is_causal(self.config.hf, self.config.architecture)
+
+    @property
+    def causal(self) -> bool:
+        """Whether it is one-sided."""
+        return self.one_sided
 
     @property
     def kv_shape(self) -> KVShape | None:
@@ -152,7 +157,7 @@ class LlamaModel(PoolingModel):
     def attention_spec(self, at: int) -> AttentionSpec:
         """What the attention of layer `at` sees."""
         back = self.sliding_window - 1 if self.layer_type(at) == SLIDING else -1
-        if self.causal:
+        if self.one_sided:
             return causal(self.config, back)
         return bidirectional(self.config, (back, back))
 

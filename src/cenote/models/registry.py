@@ -61,14 +61,22 @@ ARCHITECTURES: dict[str, str] = {
     **_family("JinaEmbeddingsV3", "jina_embeddings_v3"),
     "JinaEmbeddingsV3ForColBERT": "cenote.models.jina_embeddings_v3:JinaEmbeddingsV3ForColBERT",
     **_decoder("Llama", "llama"),
+    "LlamaBidirectionalModel": "cenote.models.llama_bidirectional:LlamaBidirectionalModel",
+    "LlamaBidirectionalForSequenceClassification": (
+        "cenote.models.llama_bidirectional:LlamaBidirectionalForSequenceClassification"
+    ),
     **_decoder("Mistral", "mistral"),
     **_decoder("Qwen2", "qwen2"),
+    "Qwen2ForRewardModel": "cenote.models.qwen2_reward:Qwen2ForRewardModel",
+    "Qwen2ForProcessRewardModel": "cenote.models.qwen2_reward:Qwen2ForProcessRewardModel",
     **_decoder("Qwen3", "qwen3"),
     **_decoder("Phi3", "phi3"),
     **_decoder("Gemma", "gemma"),
     **_decoder("Gemma2", "gemma2"),
     **_decoder("Gemma3Text", "gemma3", "Gemma3ForCausalLM"),
     **_decoder("GPT2", "gpt2", "GPT2LMHeadModel"),
+    "Lfm2Model": "cenote.models.lfm2:Lfm2Model",
+    "Lfm2ForCausalLM": "cenote.models.lfm2:Lfm2Model",
 }
 
 

@@ -18,7 +18,11 @@ from cenote.poolers.heads import check_chain, class_activation, load_dense
 from cenote.poolers.methods import ClassifyPooler, EmbedPooler
 from cenote.poolers.skiplist import skip_ids
 from cenote.poolers.sparse import SparsePooler, load_query_weights
+from cenote.poolers.step import step_pooler
 from cenote.poolers.token import TokenClassifyPooler, TokenEmbedPooler
+
+# Classifiers of tokens that answer at the ends of steps only.
+STEPWISE = frozenset({"Qwen2ForProcessRewardModel"})
 
 
 def build_poolers(
@@ -32,6 +36,8 @@ def build_poolers(
     match model.info.head:
         case "classify":
             return {"classify": ClassifyPooler(model, class_activation(config))}
+        case "token_classify" if config.architecture in STEPWISE:
+            return {"token_classify": step_pooler(config, model, class_activation(config))}
         case "token_classify":
             return {"token_classify": TokenClassifyPooler(model, class_activation(config))}
         case "vocab":

@@ -100,10 +100,12 @@ def _finish(vectors: Tensor, dimensions: int | None, unit_length: bool) -> Tenso
 def class_activation(config: ModelConfig) -> ClassActivation:
     """Logits to scores: the cross-encoder's own function, else by the kind of problem.
 
-    Multi-label and a single label: sigmoid. Regression with several outputs: as they are. Else
-    softmax, as transformers and sentence-transformers do.
+    Multi-label and a single label: sigmoid. Regression with several outputs, and a reward: as they
+    are. Else softmax, as transformers and sentence-transformers do.
     """
     name = config.pooler.activation
+    if name is None and config.architecture.endswith("ForRewardModel"):
+        name = "identity"
     if name is None:
         if config.problem_type == "multi_label_classification" or config.num_labels == 1:
             name = "sigmoid"

@@ -84,12 +84,14 @@ class Processors:
     def score_kind(self) -> ScoreKind | None:
         """How this model scores pairs; None: it can't.
 
-        A cross-encoder is a classifier with exactly one label, late interaction needs a ColBERT
-        head, any other model with embeddings is a bi-encoder, and one with nothing but sparse
-        vectors scores by those.
+        A cross-encoder is a classifier with exactly one label (a reward is none), late interaction
+        needs a ColBERT head, any other model with embeddings is a bi-encoder, and one with nothing
+        but sparse vectors scores by those.
         """
         tasks = self.supported_tasks
-        if "classify" in tasks and self._preparer.config.num_labels == 1:
+        config = self._preparer.config
+        rewards = config.architecture.endswith("RewardModel")
+        if "classify" in tasks and config.num_labels == 1 and not rewards:
             return "cross_encoder"
         if "token_embed" in tasks and self._colbert is not None:
             return "late_interaction"

@@ -1,0 +1,179 @@
+"""LFM2 (Liquid AI 2025, arXiv:2511.23404): gated short convolutions, and attention in some layers.
+
+A convolution needs the rows before a token, which nobody keeps: prompts run whole. It knows nothing
+of pooling.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from cenote.config.fields import positive_int
+from cenote.config.model import ModelConfig
+from cenote.config.rope import rope_config
+from cenote.errors import ModelLoadError
+from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.kernels.short_conv import short_conv
+from cenote.layers.attention import HeadNormedAttention
+from cenote.layers.embedding import TokenEmbedding
+from cenote.layers.linear import Linear
+from cenote.layers.mlp import MLP
+from cenote.layers.norm import RMSNorm
+from cenote.layers.packed import PackedBatch
+from cenote.layers.packing import WeightForm
+from cenote.layers.rotary import Rotary
+from cenote.loader.rules import Rename, Rule, Stack
+from cenote.models.base import ModelInfo, PoolingModel
+from cenote.models.blocks import causal
+from cenote.models.llama import HEAD_RULE
+
+_ROOT = r"(?:model\.)?"
+_LAYER = _ROOT + r"layers\.(\d+)\."
+_KINDS = ("full_attention", "conv")
+
+_BODY_RULES: tuple[Rule, ...] = (
+    Rename(_ROOT + r"embed_tokens\.weight", "embeddings.words"),
+    Rename(_ROOT + r"embedding_norm\.weight", "final_norm.weight"),
+    *(
+        Stack(_LAYER + rf"self_attn\.{part}_proj\.weight", r"layers.\1.mixer.qkv.weight", at, 3)
+        for at, part in enumerate("qkv")
+    ),
+    Rename(_LAYER + r"self_attn\.out_proj\.weight", r"layers.\1.mixer.out.weight"),
+    Rename(_LAYER + r"self_attn\.([qk])_layernorm\.weight", r"layers.\1.mixer.\2_norm.weight"),
+    Rename(_LAYER + r"conv\.conv\.(weight|bias)", r"layers.\1.mixer.\2"),
+    Rename(_LAYER + r"conv\.in_proj\.(weight|bias)", r"layers.\1.mixer.up.\2"),
+    Rename(_LAYER + r"conv\.out_proj\.(weight|bias)", r"layers.\1.mixer.out.\2"),
+    Rename(_LAYER + r"(operator|ffn)_norm\.weight", r"layers.\1.\2_norm.weight"),
+    Stack(_LAYER + r"feed_forward\.w1\.weight", r"layers.\1.mlp.up.weight", 0, 2),
+    Stack(_LAYER + r"feed_forward\.w3\.weight", r"layers.\1.mlp.up.weight", 1, 2),
+    Rename(_LAYER + r"feed_forward\.w2\.weight", r"layers.\1.mlp.down.weight"),
+)
+
+
+class GatedConv(nn.Module):
+    """out(c · conv(b · x)), where up(hidden) is b, c and x side by side."""
+
+    bias: nn.Parameter | None
+
+    def __init__(self, hidden: int, width: int, *, bias: bool) -> None:
+        super().__init__()
+        self.up = Linear(hidden, 3 * hidden, bias=bias)
+        self.weight = nn.Parameter(torch.empty(hidden, 1, width, dtype=torch.float32))
+        own = nn.Parameter(torch.empty(hidden, dtype=torch.float32)) if bias else None
+        self.register_parameter("bias", own)
+        self.out = Linear(hidden, hidden, bias=bias)
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares both products."""
+        self.up.pack(form)
+        self.out.pack(form)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, pre_norm: RMSNorm
+    ) -> Tensor:
+        """out(…) + hidden, float32 `[T, hidden]`; `terms` are attention's alone."""
+        mixed = self.up(hidden, pre_norm=pre_norm.prepared, out_dtype=torch.float32)
+        b, c, x = mixed.chunk(3, dim=1)
+        made = c * short_conv(b * x, batch.positions, self.weight.squeeze(1), self.bias)
+        out: Tensor = self.out(made, residual=hidden, out_dtype=torch.float32)
+        return out
+
+
+class Lfm2Attention(HeadNormedAttention):
+    """Attention in the same place."""
+
+    def forward(  # type: ignore[override]
+        self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, pre_norm: RMSNorm
+    ) -> Tensor:
+        """out(…) + hidden, float32 `[T, hidden]`."""
+        return super().forward(hidden, batch, terms, pre_norm=pre_norm.prepared)
+
+
+class Lfm2Layer(nn.Module):
+    """A convolution or an attention, then a gated MLP; a norm before each."""
+
+    def __init__(self, config: ModelConfig, kind: str, rotary: Rotary) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.norm_eps
+        self.operator_norm = RMSNorm(hidden, eps)
+        self.mixer = (
+            GatedConv(
+                hidden,
+                positive_int(config.hf, ("conv_L_cache",), 3),
+                bias=bool(config.hf.get("conv_bias", False)),
+            )
+            if kind == "conv"
+            else Lfm2Attention(
+                hidden,
+                causal(config),
+                norm=lambda: RMSNorm(config.head_dim, eps),
+                bias=False,
+                rotary=rotary,
+            )
+        )
+        self.ffn_norm = RMSNorm(hidden, eps)
+        self.mlp = MLP(hidden, _mlp_size(config), "silu", gate="first", bias=False)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
+    ) -> Tensor:
+        """`[T, hidden]` float32 → the same."""
+        hidden = self.mixer(hidden, batch, terms, self.operator_norm)
+        out: Tensor = self.mlp(hidden, residual=hidden, pre_norm=self.ffn_norm.prepared)
+        return out
+
+
+class Lfm2Model(PoolingModel):
+    """The decoder alone. A checkpoint's heads are not used."""
+
+    # It reads from left to right, but nothing of a prompt is kept: to the engine it isn't causal.
+    info: ClassVar[ModelInfo] = ModelInfo(default_pooling="last", classify_pooling="last")
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, HEAD_RULE)
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        rope = rope_config(config.hf, base=1_000_000.0)
+        rotary = Rotary(config.head_dim, config.max_model_len, rope)
+        self.embeddings = TokenEmbedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(Lfm2Layer(config, kind, rotary) for kind in _kinds(config))
+        self.final_norm = RMSNorm(config.hidden_size, config.norm_eps)
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """Hidden states `[T, hidden]`, float32."""
+        hidden: Tensor = self.embeddings(batch)
+        terms = AttentionTerms(key_mask=batch.key_mask)
+        for layer in self.layers:
+            hidden = layer(hidden, batch, terms)
+        out: Tensor = self.final_norm(hidden)
+        return out
+
+
+def _kinds(config: ModelConfig) -> list[str]:
+    """Each layer's kind, listed as such or by the numbers of those with attention."""
+    listed = config.hf.get("layer_types")
+    if listed is None:
+        attends = config.hf.get("full_attn_idxs")
+        attends = range(config.num_layers) if attends is None else attends
+        listed = [_KINDS[at not in attends] for at in range(config.num_layers)]
+    if len(listed) != config.num_layers or not set(listed) <= set(_KINDS):
+        raise ModelLoadError(
+            f"config.json: layer_types must list {config.num_layers} of {_KINDS}, not {listed!r}."
+        )
+    return [str(kind) for kind in listed]
+
+
+def _mlp_size(config: ModelConfig) -> int:
+    """The width of the MLP: two thirds of what is configured, rounded up, unless told not to."""
+    hf = config.hf
+    size = positive_int(hf, ("block_ff_dim",), config.intermediate_size)
+    if not hf.get("block_auto_adjust_ff_dim", True):
+        return size
+    size = int(2 * size / 3)
+    if hf.get("block_ffn_dim_multiplier", 1.0) is not None:
+        size = int(hf.get("block_ffn_dim_multiplier", 1.0) * size)
+        step = positive_int(hf, ("block_multiple_of",), 256)
+        size = step * -(-size // step)
+    return size
