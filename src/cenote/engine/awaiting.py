@@ -19,13 +19,13 @@ class FutureBridge:
     """One per event loop. `wait` is for coroutines of that loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._done: deque[asyncio.Future[None]] = deque()
         self._woken = False
 
     async def wait(self, future: Future[ResultT]) -> ResultT:
         """The future's result, or its error. Cancelling the coroutine cancels the future."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter: asyncio.Future[None] = self.loop.create_future()
         future.add_done_callback(partial(self._on_done, waiter))
         try:
             await waiter
@@ -41,7 +41,7 @@ class FutureBridge:
         if not self._woken:
             self._woken = True
             try:
-                self._loop.call_soon_threadsafe(self._flush)
+                self.loop.call_soon_threadsafe(self._flush)
             except RuntimeError:
                 self._done.clear()  # The loop is closed: nobody waits.
 

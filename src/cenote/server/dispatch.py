@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from cenote.config.server import ServerConfig
+from cenote.engine.awaiting import FutureBridge
 from cenote.engine.client import EngineClient
 from cenote.engine.messages import EngineOutput
 from cenote.processors.prepared import Prepared
@@ -72,6 +73,7 @@ class Dispatcher:
         self._pool = ThreadPoolExecutor(config.threads, thread_name_prefix="tokenize")
         self._timeout = config.request_timeout or None
         self._metrics = metrics
+        self._bridge: FutureBridge | None = None
 
     async def run(
         self,
@@ -122,21 +124,24 @@ class Dispatcher:
         self, request: Request, future: Future[list[EngineOutput]]
     ) -> list[EngineOutput] | None:
         """The engine's outputs, or None where the client went away: then the engine aborts."""
-        answer = asyncio.wrap_future(future)
-        watcher = asyncio.create_task(_cancel_when_gone(request.receive, answer))
+        watcher = asyncio.create_task(_cancel_when_gone(request.receive, future))
         try:
             async with asyncio.timeout(self._timeout):
-                return await answer
+                return await self._bridge_of(asyncio.get_running_loop()).wait(future)
         except TimeoutError:
             raise HTTPException(
                 504, f"No answer within {self._timeout} s (request_timeout)."
             ) from None
-        except asyncio.CancelledError:
-            if watcher.done() and not watcher.cancelled():
-                return None
-            raise
+        except CancelledError:  # The engine's future, by the watcher; the task's own passes on.
+            return None
         finally:
             watcher.cancel()
+
+    def _bridge_of(self, loop: asyncio.AbstractEventLoop) -> FutureBridge:
+        """One bridge while the loop is the same, as it is in a server."""
+        if self._bridge is None or self._bridge.loop is not loop:
+            self._bridge = FutureBridge(loop)
+        return self._bridge
 
     def _observe(self, outputs: list[EngineOutput]) -> None:
         for output in outputs:
@@ -151,7 +156,7 @@ def _mean_times(outputs: list[EngineOutput]) -> tuple[float, float]:
     return queue / count, sum(output.run_time for output in outputs) / count
 
 
-async def _cancel_when_gone(receive: Receive, answer: asyncio.Future[list[EngineOutput]]) -> None:
+async def _cancel_when_gone(receive: Receive, future: Future[list[EngineOutput]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    answer.cancel()
+    future.cancel()
