@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cenote.engine.messages import EnginePrompt, EngineRequest
+from cenote.engine.pace import AGEING_SECONDS, LATELY_SECONDS, LEAST_TOKENS
 from cenote.engine.request import RequestState
-from cenote.engine.scheduler import AGEING_SECONDS, Scheduler
+from cenote.engine.scheduler import Scheduler
 from cenote.errors import CenoteError, InvalidRequest
 from cenote.params import LateInteractionParams, PoolingParams
 from cenote.step import PooledResult, ScheduledStep
@@ -433,3 +434,46 @@ def test_parked_requests_may_be_aborted() -> None:
     assert made.num_waiting == 0
     made.unpark()
     assert not made.is_busy
+
+
+# --- the length of steps ------------------------------------------------------------------------
+
+
+def bulk(count: int = 40) -> list[EngineRequest]:
+    return [request(f"bulk{i}", 64) for i in range(count)]
+
+
+def busy(tokens: int = 1024) -> Scheduler:
+    """An engine that needs a second for 1000 tokens, so that steps should be short."""
+    return Scheduler(tokens, 100, seconds_per_token=1e-3)
+
+
+def test_bulk_work_alone_fills_whole_steps() -> None:
+    made = busy()
+    made.add(bulk(), 0.0)
+    assert made.schedule(0.0).num_tokens == 1024
+
+
+def test_steps_of_bulk_work_stay_short_while_queries_come() -> None:
+    made = busy()
+    made.add(bulk(), 0.0)
+    made.add([request("query")], 0.1)
+    step = made.schedule(0.1)
+    assert "query" in names(step)
+    assert step.num_tokens <= LEAST_TOKENS + 64
+    finish(made, step)
+    assert made.schedule(0.2 + LATELY_SECONDS).num_tokens == 1024
+
+
+def test_queries_that_are_due_fill_whole_steps() -> None:
+    made = busy()
+    for number in range(60):
+        made.add([request(f"query{number}", 16)], 0.0)
+    assert made.schedule(0.0).num_tokens == 60 * 16
+
+
+def test_a_fast_engine_puts_more_into_a_short_step() -> None:
+    made = Scheduler(1024, 100, seconds_per_token=0.02 / 600)
+    made.add(bulk(), 0.0)
+    made.add([request("query")], 0.0)
+    assert 600 <= made.schedule(0.0).num_tokens < 600 + 64

@@ -21,6 +21,9 @@ CLEARLY = 1.04
 
 ROUNDS = 5
 
+# A first round's ratio after which the others are not worth their time.
+HOPELESS = 0.75
+
 
 class Engine(Protocol):
     """A started engine."""
@@ -68,8 +71,6 @@ def challenges(best: EngineConfig, dtype: str, step_tokens: int, cores: int) -> 
     found = []
     if dtype == "bfloat16":
         found.append(Challenge({"dtype": "float32"}, cheaper=True))
-    if best.kernels == "auto":
-        found.append(Challenge({"kernels": "torch"}))
     found += [
         Challenge({"max_num_batched_tokens": step_tokens // 2}, cheaper=True),
         Challenge({"max_num_batched_tokens": step_tokens // 4}, cheaper=True),
@@ -78,6 +79,8 @@ def challenges(best: EngineConfig, dtype: str, step_tokens: int, cores: int) -> 
     ]
     counts = {max(1, cores // 2), max(1, cores - 1)} - {cores}
     found += [Challenge({"threads": count}, cheaper=True) for count in sorted(counts)]
+    if best.kernels == "auto":
+        found.append(Challenge({"kernels": "torch"}))  # Last: where it loses, it takes long.
     return found
 
 
@@ -140,6 +143,8 @@ class Search:
                 other, own = holder.run(), challenger.run()
             ratios.append(other / own)
             seconds.append(own)
+            if ratios[0] < HOPELESS:
+                break
         return statistics.median(ratios), self.tokens / statistics.median(seconds)
 
     def _note(self, trial: Trial, report: Callable[[Trial], None]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from cenote.engine.messages import EngineRequest
+from cenote.engine.pace import Pace, due
 from cenote.engine.prompts import Prompts, WholePrompts
 from cenote.engine.request import (
     Ended,
@@ -31,14 +32,6 @@ from cenote.engine.waiting import WaitingQueue
 from cenote.errors import InvalidRequest
 from cenote.params import PoolingParams
 from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
-
-# One step of priority is worth this many seconds of waiting; more than 30 steps count as 30.
-AGEING_SECONDS = 10.0
-MAX_PRIORITY = 30
-
-# A bulk job's items are due at a quarter of the engine's rate: the share that is left to it while
-# others keep the engine busy.
-BULK_SLOWNESS = 4.0
 
 
 @dataclass(slots=True)
@@ -58,6 +51,7 @@ class Scheduler:
     _parked: dict[str, Request] | None = None
     _groups: ScoreGroups = field(default_factory=ScoreGroups)
     _runs: Runs = field(default_factory=Runs)
+    _pace: Pace = field(default_factory=Pace)
     _finished_ids: set[str] = field(default_factory=set)
     _preempted_ids: set[str] = field(default_factory=set)
     _failed: list[Ended] = field(default_factory=list)
@@ -76,14 +70,10 @@ class Scheduler:
         tokens_before = 0
         for request in requests:
             since = min(request.arrival_time or now, now)
-            priority = max(-MAX_PRIORITY, min(MAX_PRIORITY, request.priority))
-            rank = (
-                since
-                + priority * AGEING_SECONDS
-                + tokens_before * self.seconds_per_token * BULK_SLOWNESS
-            )
+            rank = due(since, request.priority, tokens_before * self.seconds_per_token)
             tokens_before += len(request.prompt.token_ids)
             self._add(request, rank, Waiter(request.request_id, since, submission))
+        self._pace.arrived(tokens_before, now)
 
     def _check(self, requests: Sequence[EngineRequest]) -> None:
         ids = {request.request_id for request in requests}
@@ -115,10 +105,14 @@ class Scheduler:
         unfinished: list[Request] = []
         passed_over: list[Request] = []
         tokens_left = self.max_tokens
+        fill = self._pace.fill(self.max_tokens, self.seconds_per_token, now)
         self.prompts.begin_step()
         while len(chosen) < self.max_requests and tokens_left > 0:
             request = self._waiting.pop()
             if request is None:
+                break
+            if request.rank > now and self.max_tokens - tokens_left >= fill:
+                passed_over.append(request)
                 break
             # One that a failed step has left behind runs in a step of its own.
             must_wait = request.alone and chosen

@@ -1,0 +1,53 @@
+"""When a request is due, and how long a step may get while both bulk work and queries are there.
+
+A step can't be stopped, so whoever comes while one runs waits for its end. Work that isn't due yet
+therefore fills a step only as far as the products need to run at their full rate, as long as small
+submissions keep coming. It knows no requests and no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# One step of priority is worth this many seconds of waiting; more than 30 steps count as 30.
+AGEING_SECONDS = 10.0
+MAX_PRIORITY = 30
+
+# A bulk job's items are due at a quarter of the engine's rate: the share that is left to it while
+# others keep the engine busy.
+BULK_SLOWNESS = 4.0
+
+# Small submissions are expected to come again within so many seconds.
+LATELY_SECONDS = 1.0
+
+# What a step filled with bulk work is to take.
+STEP_SECONDS = 0.02
+
+# Matrix products reach their rate at so many rows; shorter steps would cost throughput.
+LEAST_TOKENS = 256
+
+
+def due(since: float, priority: int, seconds_before: float) -> float:
+    """A request's rank: when it should run. `seconds_before` is the run time of what the same
+    submission has asked for before it."""
+    steps = max(-MAX_PRIORITY, min(MAX_PRIORITY, priority))
+    return since + steps * AGEING_SECONDS + seconds_before * BULK_SLOWNESS
+
+
+@dataclass(slots=True)
+class Pace:
+    """The fill of steps. Times are seconds of one clock."""
+
+    last_small: float = -math.inf
+
+    def arrived(self, tokens: int, now: float) -> None:
+        """A submission of so many tokens has come."""
+        if tokens <= LEAST_TOKENS:
+            self.last_small = now
+
+    def fill(self, most: int, seconds_per_token: float, now: float) -> int:
+        """Tokens in a step after which only what is due is added to it; `most` is its budget."""
+        if now - self.last_small > LATELY_SECONDS:
+            return most
+        return min(most, max(LEAST_TOKENS, int(STEP_SECONDS / seconds_per_token)))
