@@ -1,4 +1,4 @@
-"""The scheduler with a causal model's prompts: parts, blocks, prefixes, preemption, failed steps."""
+"""The scheduler with a causal model: parts, blocks, prefixes, preemption, failed steps."""
 
 from __future__ import annotations
 
