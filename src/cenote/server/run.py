@@ -53,10 +53,10 @@ def serve(engine: EngineConfig | Sequence[EngineConfig], server: ServerConfig) -
         check_names(engines, server)
         with _exit_on_signals():
             models = load_all(engines, server)
-        try:
-            _run(models, server, listener)
-        finally:
-            _close_all(models)
+            try:
+                _run(models, server, listener)
+            finally:
+                _close_all(models)
     finally:
         listener.close()
 
@@ -241,7 +241,7 @@ def _url(listener: socket.socket) -> str:
 
 @contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """While the model loads there is nothing to finish: a signal ends the process in order."""
+    """Until requests are taken there is nothing to finish: a signal ends the process in order."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
