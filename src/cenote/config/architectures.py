@@ -58,6 +58,11 @@ TOKEN_TYPES: dict[str, int] = {
     "xlm-roberta-xl": 1,
 }
 
+# Rerankers that read a query and all documents as one prompt, and the tokens after a document and
+# after the query whose rows are compared.
+LISTWISE = frozenset({"JinaForRanking"})
+MARKERS = ("<|embed_token|>", "<|rerank_token|>")
+
 # Only configurations of XLM-RoBERTa's flash implementation have one of these.
 _FLASH = frozenset({"use_flash_attn", "rotary_emb_base"})
 

@@ -70,6 +70,7 @@ ARCHITECTURES: dict[str, str] = {
     "Qwen2ForRewardModel": "cenote.models.qwen2_reward:Qwen2ForRewardModel",
     "Qwen2ForProcessRewardModel": "cenote.models.qwen2_reward:Qwen2ForProcessRewardModel",
     **_decoder("Qwen3", "qwen3"),
+    "JinaForRanking": "cenote.models.jina_ranking:JinaForRanking",
     **_decoder("Phi3", "phi3"),
     **_decoder("Gemma", "gemma"),
     **_decoder("Gemma2", "gemma2"),

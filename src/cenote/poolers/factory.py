@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from cenote.config.architectures import LISTWISE, MARKERS
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
 from cenote.loader.small_heads import read_small_head
@@ -15,6 +16,7 @@ from cenote.params import Task
 from cenote.poolers.base import Pooler
 from cenote.poolers.bge_m3 import UNWEIGHTED, LexicalPooler, MultiVectorPooler
 from cenote.poolers.heads import check_chain, class_activation, load_dense
+from cenote.poolers.marker import MarkerPooler
 from cenote.poolers.methods import ClassifyPooler, EmbedPooler
 from cenote.poolers.skiplist import skip_ids
 from cenote.poolers.sparse import SparsePooler, load_query_weights
@@ -68,6 +70,11 @@ def _bge_m3(config: ModelConfig, device: torch.device) -> dict[Task, Pooler]:
 
 def _vectors(config: ModelConfig, model: PoolingModel, device: torch.device) -> dict[Task, Pooler]:
     pooler = config.pooler
+    if config.architecture in LISTWISE:
+        markers = skip_ids(config.transformer_path, MARKERS)
+        if len(markers) < len(MARKERS):
+            raise ModelLoadError(f"The vocabulary lacks one of the tokens {list(MARKERS)}.")
+        return {"token_embed": MarkerPooler(model, markers)}
     dense = load_dense(config.path, pooler.dense, device)
     if pooler.colbert is not None:
         if pooler.dense:

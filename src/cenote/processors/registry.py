@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from cenote.config.architectures import LISTWISE
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig
 from cenote.engine.messages import EngineReady
@@ -28,11 +29,18 @@ from cenote.processors.prepare import Preparer
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import prefix_for
 from cenote.processors.quantize import Quantizer
-from cenote.processors.score import bi_encoder, cross_encoder, late_interaction, rerank, sparse
+from cenote.processors.score import (
+    bi_encoder,
+    cross_encoder,
+    late_interaction,
+    listwise,
+    rerank,
+    sparse,
+)
 from cenote.processors.templates import load_score_template
 from cenote.processors.tokenizer import Tokenizer
 
-ScoreKind = Literal["bi_encoder", "cross_encoder", "late_interaction", "sparse"]
+ScoreKind = Literal["bi_encoder", "cross_encoder", "late_interaction", "listwise", "sparse"]
 
 # The task that `/pooling` runs where a request names none: the first that the model supports.
 _DEFAULT_ORDER: tuple[Task, ...] = (
@@ -90,6 +98,8 @@ class Processors:
         """
         tasks = self.supported_tasks
         config = self._preparer.config
+        if config.architecture in LISTWISE:
+            return "listwise"
         rewards = config.architecture.endswith("RewardModel")
         if "classify" in tasks and config.num_labels == 1 and not rewards:
             return "cross_encoder"
@@ -116,6 +126,8 @@ class Processors:
         kind = self.score_kind
         if kind == "cross_encoder":
             return cross_encoder.score(self._preparer, self._template, request)
+        if kind == "listwise":
+            return listwise.score(self._preparer, request)
         if kind == "late_interaction" and self._colbert is not None:
             return late_interaction.score(self._preparer, self._colbert, request)
         if kind == "bi_encoder":

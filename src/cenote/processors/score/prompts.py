@@ -43,4 +43,23 @@ _MXBAI_V2 = (
     "<|im_start|>assistant{{ '\\n' }}"
 )
 
+# One prompt for a query and all its passages, which arrive ready-made.
+JINA_LISTWISE = (
+    "<|im_start|>system\n"
+    "You are a search relevance expert who can determine a ranking of the passages based on how "
+    "relevant they are to the query. If the query is a question, how relevant a passage is depends "
+    "on how well it answers the question. If not, try to analyze the intent of the query and "
+    "assess how well each passage satisfies the intent. If an instruction is provided, you should "
+    "follow the instruction when determining the ranking.<|im_end|>\n"
+    "<|im_start|>user\n"
+    "I will provide you with {{ count }} passages, each indicated by a numerical identifier. Rank "
+    "the passages based on their relevance to query: {{ query }}\n"
+    "{% if instruction %}<instruct>\n{{ instruction }}\n</instruct>{{ '\\n' }}{% endif %}"
+    "{{ passages }}<query>\n"
+    "{{ query }}{{ marker }}\n"
+    "</query><|im_end|>\n"
+    "<|im_start|>assistant\n"
+    "<think>\n\n</think>{{ '\\n\\n' }}"
+)
+
 PROMPTS: dict[str, str] = {"qwen3": _QWEN3, "bge-gemma": _BGE_GEMMA, "mxbai-v2": _MXBAI_V2}
