@@ -30,8 +30,8 @@ SYSTEM = (
     "You are a search relevance expert who can determine a ranking of the passages based on how "
     "relevant they are to the query. If the query is a question, how relevant a passage is depends "
     "on how well it answers the question. If not, try to analyze the intent of the query and "
-    "assess how well each passage satisfies the intent. If an instruction is provided, you should follow "
-    "the instruction when determining the ranking."
+    "assess how well each passage satisfies the intent. If an instruction is provided, you should "
+    "follow the instruction when determining the ranking."
 )
 
 

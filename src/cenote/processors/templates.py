@@ -165,12 +165,29 @@ def _reranker_template(config: ModelConfig, reranker: RerankerConfig) -> ScoreTe
             param="score_template",
         )
     pooler = config.pooler
-    return ChatScoreTemplate(
+    template = ChatScoreTemplate(
         source,
         where=f"chat template of {config.transformer_path}",
         constants=constants,
         instruction=pooler.prompts.get(pooler.default_prompt_name or "", ""),
     )
+    _check_takes_pairs(template)
+    return template
+
+
+def _check_takes_pairs(template: ScoreTemplate) -> None:
+    """Refuses a template that drops a side: its scores would be plausible and wrong."""
+    sides = ("the query's words", "the document's words")
+    try:
+        shown = template.render(*sides)
+    except InvalidRequest as error:
+        raise ModelLoadError(error.message, param="score_template") from error
+    if any(side not in shown for side in sides):
+        raise ModelLoadError(
+            "The chat template doesn't write out messages with the roles query and document. Give "
+            "this reranker's prompt as score_template, a file with a Jinja template.",
+            param="score_template",
+        )
 
 
 def load_chat_template(config: ModelConfig) -> ChatTemplate | None:
