@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 
 def free_port() -> int:
@@ -26,24 +27,49 @@ def server(*arguments: str, timeout: float = 120) -> Iterator[str]:
         *(sys.executable, "-m", "cenote", "serve", "--port", str(port), "--log-level", "warning"),
         *arguments,
     )
+    with _running(command, f"http://127.0.0.1:{port}", timeout) as url:
+        yield url
+
+
+@contextmanager
+def infinity(python: str, folder: str, dtype: str, timeout: float = 180) -> Iterator[str]:
+    """The URL of Infinity's server for a model folder, in its own environment."""
+    port = free_port()
+    command = [str(Path(python).with_name("infinity_emb")), "v2", "--model-id", folder]
+    command += ["--port", str(port), "--engine", "torch", "--dtype", dtype, "--device", "cpu"]
+    command += ["--no-bettertransformer", "--no-model-warmup", "--url-prefix", "/v1"]
+    with _running(command, f"http://127.0.0.1:{port}", timeout, "/v1/models") as url:
+        yield url
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], url: str, timeout: float, path: str = "/health"
+) -> Iterator[str]:
+    """Runs a server until the block ends."""
     process = subprocess.Popen(command)
-    url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(url, process, timeout)
+        wait_for(url, process, timeout, path)
         yield url
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], timeout: float) -> None:
-    """Returns when /health answers 200; raises where the process ends or time runs out."""
+def wait_for(
+    url: str, process: subprocess.Popen[bytes], timeout: float, path: str = "/health"
+) -> None:
+    """Returns when `path` answers 200; raises where the process ends or time runs out."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"The server ended with {process.returncode}.")
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=1):
+            with urllib.request.urlopen(f"{url}{path}", timeout=1):
                 return
         except OSError:
             time.sleep(0.01)

@@ -1,8 +1,8 @@
 """When a request is due, and how long a step may get while both bulk work and queries are there.
 
 A step can't be stopped, so whoever comes while one runs waits for its end. Work that isn't due yet
-therefore fills a step only as far as the products need to run at their full rate, as long as small
-submissions keep coming. It knows no requests and no clock.
+is therefore not added to a step with a small submission, and, as long as those keep coming, fills
+others only as far as products need to run at their full rate. It knows no requests and no clock.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ class Pace:
 
     last_small: float = -math.inf
 
-    def arrived(self, tokens: int, now: float) -> None:
-        """A submission of so many tokens has come."""
-        if tokens <= LEAST_TOKENS:
+    def arrived(self, tokens: int, now: float) -> bool:
+        """A submission of so many tokens has come; whether it is a small one."""
+        is_small = tokens <= LEAST_TOKENS
+        if is_small:
             self.last_small = now
+        return is_small
 
     def fill(self, most: int, seconds_per_token: float, now: float) -> int:
         """Tokens in a step after which only what is due is added to it; `most` is its budget."""

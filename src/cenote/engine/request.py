@@ -29,9 +29,13 @@ class RequestState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Submission:
-    """Requests that came together. Once one has begun, all run on the same weights."""
+    """Requests that came together. Once one has begun, all run on the same weights.
+
+    `is_small`: somebody waits for a few tokens, not for the end of a job.
+    """
 
     begun: bool = False
+    is_small: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -96,6 +100,11 @@ class Request:
     def has_begun(self) -> bool:
         """Whether any of its waiters' submissions has begun."""
         return any(waiter.submission.begun for waiter in self.waiters.values())
+
+    @property
+    def is_small(self) -> bool:
+        """Whether any of its waiters' submissions is small."""
+        return any(submission.is_small for submission in self.submissions)
 
     @property
     def submissions(self) -> Iterable[Submission]:

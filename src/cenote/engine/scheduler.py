@@ -66,14 +66,14 @@ class Scheduler:
                 run; nothing was queued.
         """
         self._check(requests)
-        submission = Submission()
+        tokens = sum(len(request.prompt.token_ids) for request in requests)
+        submission = Submission(is_small=self._pace.arrived(tokens, now))
         tokens_before = 0
         for request in requests:
             since = min(request.arrival_time or now, now)
             rank = due(since, request.priority, tokens_before * self.seconds_per_token)
             tokens_before += len(request.prompt.token_ids)
             self._add(request, rank, Waiter(request.request_id, since, submission))
-        self._pace.arrived(tokens_before, now)
 
     def _check(self, requests: Sequence[EngineRequest]) -> None:
         ids = {request.request_id for request in requests}
@@ -111,7 +111,9 @@ class Scheduler:
             request = self._waiting.pop()
             if request is None:
                 break
-            if request.rank > now and self.max_tokens - tokens_left >= fill:
+            used = self.max_tokens - tokens_left
+            is_small = request.is_small
+            if request.rank > now and used >= fill and not is_small:
                 passed_over.append(request)
                 break
             # One that a failed step has left behind runs in a step of its own.
@@ -123,6 +125,7 @@ class Scheduler:
                     break
                 continue
             tokens_left -= tokens
+            fill = 0 if is_small else fill
             chosen.append(self._start(request, tokens, now))
             if request.num_left:
                 unfinished.append(request)
