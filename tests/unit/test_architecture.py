@@ -50,7 +50,7 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "uvicorn": ("server",),
     "typer": ("cli",),
     "sentence_transformers": ("cli.verify",),
-    "transformers": ("cli.verify",),
+    "transformers": ("cli.verify", "models.transformers_library"),
     "torch": ("runner", "models", "poolers", "layers", "kernels", "loader", "engine.core"),
     "cenote.runner": ("runner", "engine.core"),
     "cenote._native": ("kernels",),

@@ -11,9 +11,15 @@ from typing import Any
 from cenote.errors import ModelLoadError
 
 HIDDEN_SIZE = ("hidden_size", "dim", "d_model", "n_embd")
-NUM_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
-NUM_HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
-INTERMEDIATE_SIZE = ("intermediate_size", "hidden_dim", "n_inner", "d_ff")
+NUM_LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "encoder_layers")
+NUM_HEADS = (
+    "num_attention_heads",
+    "n_heads",
+    "n_head",
+    "num_heads",
+    "encoder_attention_heads",
+)
+INTERMEDIATE_SIZE = ("intermediate_size", "hidden_dim", "n_inner", "d_ff", "encoder_ffn_dim")
 NORM_EPS = ("layer_norm_eps", "rms_norm_eps", "norm_eps", "layer_norm_epsilon")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
 ACTIVATION = ("hidden_act", "hidden_activation", "activation", "activation_function")

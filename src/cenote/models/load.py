@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -23,6 +24,13 @@ from cenote.loader.weights import load_weights
 from cenote.models.adapters import attach_adapters
 from cenote.models.base import PoolingModel
 from cenote.models.registry import model_class
+
+
+@runtime_checkable
+class SelfLoading(Protocol):
+    """A model that isn't made of our layers, so that no rules fill it and nothing is packed."""
+
+    def load(self, dtype: torch.dtype) -> None: ...
 
 
 def compute_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -54,12 +62,30 @@ def load_model(
         )
     with _building(form.load_dtype):
         model = serving_class(config)(config)
-    _fill(model, config)
+    if isinstance(model, SelfLoading):
+        _refuse_settings(config, engine)
+        model.load(form.dtype)
+    else:
+        _fill(model, config)
     model.requires_grad_(False).eval().to(device)
     if engine.adapters:
         attach_adapters(model, adapter_folders(engine, config))
     pack_weights(model, form)
     return model
+
+
+def _refuse_settings(config: ModelConfig, engine: EngineConfig) -> None:
+    """Raises ModelLoadError for settings that need our own layers."""
+    for name, given in (
+        ("quantization", engine.quantization != "none"),
+        ("adapters", bool(engine.adapters)),
+    ):
+        if given:
+            raise ModelLoadError(
+                f"{name} needs an implementation of our own; {config.architecture} falls back to "
+                "transformers.",
+                param=name,
+            )
 
 
 def _fill(model: PoolingModel, config: ModelConfig) -> None:

@@ -82,16 +82,27 @@ ARCHITECTURES: dict[str, str] = {
 
 
 def model_class(architecture: str) -> type[PoolingModel]:
-    """The class of an architecture (config.json's name). Raises ModelLoadError if there is none."""
-    try:
-        path = ARCHITECTURES[architecture]
-    except KeyError:
-        raise ModelLoadError(
-            f"Unsupported architecture {architecture!r}. Supported: {sorted(ARCHITECTURES)}."
-        ) from None
+    """The class of an architecture (config.json's name): its own, else transformers' in our form.
+
+    Raises ModelLoadError where there is neither.
+    """
+    path = ARCHITECTURES.get(architecture)
+    if path is None:
+        return _fallback(architecture)
     module, _, name = path.partition(":")
     found: type[PoolingModel] = getattr(import_module(module), name)
     return found
+
+
+def _fallback(architecture: str) -> type[PoolingModel]:
+    from cenote.models.transformers_fallback import fallback_class
+
+    try:
+        return fallback_class(architecture)
+    except ModelLoadError as error:
+        raise ModelLoadError(
+            f"{error.message}\nImplementations of our own: {', '.join(sorted(ARCHITECTURES))}."
+        ) from error
 
 
 def model_info(architecture: str) -> ModelInfo:
