@@ -145,6 +145,16 @@ HEADS: dict[str | None, tuple[str, str]] = {
     "vocab": ("`sparse_embed` (SPLADE)", "sentence-transformers"),
 }
 
+# Architectures that offer something else than their head's usual tasks.
+OWN_TASKS: dict[str, tuple[str, str]] = {
+    "Qwen2ForRewardModel": ("`classify`: the reward, as it is", "transformers"),
+    "Qwen2ForProcessRewardModel": (
+        "`token_classify` at the tokens that end steps",
+        "transformers",
+    ),
+    "JinaForRanking": ("scores: a listwise reranker; `token_embed` at its markers", "transformers"),
+}
+
 # Families that no library has without code from a model repository.
 FORMULAS = {"jina_bert": "the papers' formulas"}
 
@@ -155,7 +165,10 @@ def architectures() -> str:
 
     rows = []
     for name, place in ARCHITECTURES.items():
-        tasks, reference = HEADS[model_info(name).head]
+        info = model_info(name)
+        tasks, reference = OWN_TASKS.get(name, HEADS[info.head])
+        if info.causal and info.head is None:
+            tasks = "`embed`; as a known reranker (below): `classify`, scores"
         module = place.partition(":")[0].rpartition(".")[2]
         reference = FORMULAS.get(module, reference)
         rows.append((f"`{name}`", tasks, reference, f"`models/{module}.py`"))

@@ -20,7 +20,7 @@ from cenote import LLM
 from cenote.params import PoolingParams
 
 LENGTHS = [1, 2, 7, 33, 7, 130]
-SHARED = {"max_position_embeddings": 200, "initializer_range": 0.2, "num_key_value_heads": 2}
+SHARED = {"max_position_embeddings": 200, "initializer_range": 0.15, "num_key_value_heads": 2}
 ALTERNATING = ["sliding_attention", "full_attention"]
 WIDE = {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9}
 ROPES = {
@@ -54,7 +54,7 @@ def test_a_language_models_body_gives_its_last_row(
     expected = [F.normalize(item[-1], dim=-1) for item in rows]
     assert_matches_reference(served, "embed", ids, expected)
     narrow = serve(folder, kernels, torch.bfloat16, max_model_len=200)
-    loose = Tolerance(cosine=0.999)
+    loose = Tolerance(cosine=0.9995)
     assert_matches_reference(narrow, "embed", ids, expected, tolerance=loose)
 
 
