@@ -110,6 +110,19 @@ def test_bfloat16_rounds_to_nearest_even() -> None:
     np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", ["fp8_e4m3", "fp8_e5m2"])
+def test_fp8_has_torch_s_bytes(client: TestClient, dtype: str) -> None:
+    import torch
+
+    kind = torch.float8_e4m3fn if dtype == "fp8_e4m3" else torch.float8_e5m2
+    values = np.random.default_rng(0).standard_normal(2000).astype(np.float32)
+    ours = np.frombuffer(Encoding("base64", dtype, "big").raw(values), np.uint8)
+    theirs = torch.from_numpy(values).to(kind).view(torch.uint8).numpy()
+    np.testing.assert_array_equal(ours, theirs)
+    body = post(client, input=TEXT, encoding_format="base64", embed_dtype=dtype)
+    assert len(base64.b64decode(body["data"][0]["embedding"])) == 8
+
+
 def test_bytes_have_a_header_that_describes_them(client: TestClient) -> None:
     texts = [TEXT, "A sinkhole."]
     response = client.post(

@@ -35,6 +35,8 @@ METRICS = {
     "cenote_prefix_cache_queries_total",
     "cenote_requests_running",
     "cenote_requests_waiting",
+    "cenote_kv_blocks",
+    "cenote_kv_blocks_held",
     "cenote_engine_up",
     "cenote_engine_restarts_total",
 }

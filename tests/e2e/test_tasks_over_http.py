@@ -217,3 +217,52 @@ def settle(model: ServedModel) -> None:
             return
         time.sleep(0.01)
     pytest.fail(f"left: {model.client.stats}, {[state.num_entries for state in states]}")
+
+
+def test_dialects_rerank_what_our_own_route_does(
+    load: Load, tiny_cross_encoder: Path, tiny_colbert: Path, tiny_bert: Path
+) -> None:
+    for folder in (tiny_cross_encoder, tiny_colbert, tiny_bert):
+        client = client_of(load(folder))
+        own = post(client, "/rerank", query=QUERY, documents=DOCUMENTS)["results"]
+        wanted = [(item["index"], item["relevance_score"]) for item in own]
+        fields = {"query": QUERY, "documents": DOCUMENTS}
+        for path in ("/cohere/v2/rerank", "/infinity/rerank", "/jina/v1/rerank"):
+            got = post(client, path, **fields)["results"]
+            assert [(item["index"], item["relevance_score"]) for item in got] == wanted
+        voyage = post(client, "/voyage/v1/rerank", **fields)["data"]
+        assert [(item["index"], item["relevance_score"]) for item in voyage] == wanted
+        tei: Any = post(client, "/tei/rerank", query=QUERY, texts=DOCUMENTS)
+        assert [(item["index"], item["score"]) for item in tei] == wanted
+
+
+def test_dialects_cut_long_documents(
+    load: Load, tiny_cross_encoder: Path, tiny_colbert: Path, tiny_bert: Path
+) -> None:
+    documents = ["word " * 500, "short"]
+    for folder in (tiny_cross_encoder, tiny_colbert, tiny_bert):
+        client = client_of(load(folder))
+        body = post(client, "/cohere/v2/rerank", query=QUERY, documents=documents)
+        assert body["meta"]["warnings"] == ["documents[0] was truncated."]
+        cut = post(client, "/voyage/v1/rerank", query=QUERY, documents=documents)["data"]
+        assert {item["index"]: item["truncated"] for item in cut} == {0: True, 1: False}
+
+
+def test_a_pair_is_predicted_as_the_reference_reads_it(load: Load, tiny_classifier: Path) -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_classifier).eval()
+    tokens = AutoTokenizer.from_pretrained(tiny_classifier)(
+        [QUERY], [DOCUMENTS[0]], return_tensors="pt"
+    )
+    with torch.inference_mode():
+        wanted = model(**tokens).logits.softmax(-1)[0].numpy()
+    client = client_of(load(tiny_classifier))
+    rows: Any = post(client, "/predict", inputs=[[QUERY, DOCUMENTS[0]], [QUERY]])
+    got = {item["label"]: item["score"] for item in rows[0]}
+    names = ["negative", "neutral", "positive"]
+    np.testing.assert_allclose([got[name] for name in names], wanted, atol=1e-5)
+    alone = post(client, "/classify", input=QUERY)["data"][0]["probs"]
+    again = {item["label"]: item["score"] for item in rows[1]}
+    np.testing.assert_allclose([again[name] for name in names], alone, atol=1e-6)

@@ -28,6 +28,7 @@ from cenote.server.routes import (
     score,
     system,
     tei,
+    tei_tokens,
     tokenize,
     vllm,
 )
@@ -44,6 +45,7 @@ ROUTERS = (
     pooling.router,
     cohere.router,
     tei.router,
+    tei_tokens.router,
     ollama.router,
     infinity.router,
     huggingface.router,

@@ -68,6 +68,8 @@ class Metrics:
         self.prefix_cache_queries = self._counter("prefix_cache_queries", "Tokens looked up.")
         self.running = self._gauge("requests_running", "Prompts in the running step.", "model")
         self.waiting = self._gauge("requests_waiting", "Prompts in the engine's queue.", "model")
+        self.kv_blocks = self._gauge("kv_blocks", "Blocks of keys and values.", "model")
+        self.kv_blocks_held = self._gauge("kv_blocks_held", "Those held by prompts.", "model")
         self.engine_up = self._gauge("engine_up", "1 while the engine answers.", "model")
         self.restarts = self._gauge("engine_restarts_total", "Restarts after a death.", "model")
 
@@ -75,6 +77,8 @@ class Metrics:
         """Follows one engine: its gauges are read at each scrape, its steps as they come."""
         self.running.labels(name).set_function(lambda: client.stats.running)
         self.waiting.labels(name).set_function(lambda: client.stats.waiting)
+        self.kv_blocks.labels(name).set_function(lambda: client.stats.kv_blocks)
+        self.kv_blocks_held.labels(name).set_function(lambda: client.stats.kv_blocks_held)
         self.engine_up.labels(name).set_function(lambda: client.is_alive)
         self.restarts.labels(name).set_function(lambda: client.restarts)
         client.on_step(self.record_step)

@@ -13,7 +13,7 @@ from cenote.processors.tokenizer import Tokenizer
 from cenote.server.dialects import set_dialect
 from cenote.server.dispatch import Answer
 from cenote.server.openapi import describe
-from cenote.server.routes.tei import tokenize_texts
+from cenote.server.routes.tei_tokens import tokenize_texts
 from cenote.server.routing import plain_router
 from cenote.server.schemas.tei import TeiTokenizeRequest
 from cenote.server.schemas.tokenize import (
