@@ -1,12 +1,14 @@
-"""ColBERT over ModernBERT (GTE-ModernColBERT's form) against sentence-transformers."""
+"""ColBERT over ModernBERT (GTE-ModernColBERT's form) and LFM2 against sentence-transformers."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from tiny import MakeTiny
 
@@ -30,15 +32,25 @@ SETTINGS = {
     "similarity_fn_name": "MaxSim",
     "prompts": {},
 }
+BODIES: dict[str, dict[str, Any]] = {
+    "ModernBertModel": {"local_attention": 16, "num_hidden_layers": 4},
+    "Lfm2Model": {
+        "num_hidden_layers": 3,
+        "num_key_value_heads": 2,
+        "layer_types": ["conv", "full_attention", "conv"],
+        "block_multiple_of": 16,
+    },
+}
 
 
+@pytest.mark.parametrize("architecture", BODIES)
 def test_both_sides_and_their_scores_are_the_references(
-    kernels: str, make_tiny: MakeTiny, tmp_path: Path
+    architecture: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path
 ) -> None:
     from sentence_transformers import MultiVectorEncoder
     from sentence_transformers.base.modules.dense import Dense
 
-    body = make_tiny("ModernBertModel", "bpe", local_attention=16, num_hidden_layers=4)
+    body = make_tiny(architecture, "bpe", **BODIES[architecture])
     shutil.copytree(body, tmp_path, dirs_exist_ok=True)
     dense = Dense(32, 16, bias=False, activation_function=torch.nn.Identity())
     dense.linear.weight.data = torch.randn(16, 32, generator=torch.Generator().manual_seed(5))

@@ -16,6 +16,7 @@ from cenote.config.model import ModelConfig
 from cenote.config.rope import rope_config
 from cenote.errors import ModelLoadError
 from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.kernels.norm import NormWeight
 from cenote.kernels.short_conv import short_conv
 from cenote.layers.attention import HeadNormedAttention
 from cenote.layers.embedding import TokenEmbedding
@@ -75,7 +76,12 @@ class GatedConv(nn.Module):
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, pre_norm: RMSNorm
     ) -> Tensor:
         """out(…) + hidden, float32 `[T, hidden]`; `terms` are attention's alone."""
-        mixed = self.up(hidden, pre_norm=pre_norm.prepared, out_dtype=torch.float32)
+        rows = hidden
+        norm: NormWeight | None = pre_norm.prepared
+        if batch.key_mask is not None:
+            # Who may not be attended to isn't heard by a convolution either.
+            rows, norm = pre_norm(hidden) * batch.key_mask.unsqueeze(1), None
+        mixed = self.up(rows, pre_norm=norm, out_dtype=torch.float32)
         b, c, x = mixed.chunk(3, dim=1)
         made = c * short_conv(b * x, batch.positions, self.weight.squeeze(1), self.bias)
         out: Tensor = self.out(made, residual=hidden, out_dtype=torch.float32)
