@@ -180,3 +180,15 @@ def test_a_logit_score_folder_is_the_reference_cross_encoder(make_reranker: Make
     reference.save_pretrained(str(saved))
     expected = reference.predict(list(zip(QUERIES, DOCUMENTS, strict=True)))
     np.testing.assert_allclose(scores(saved), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_prompts_in_parts_and_from_the_prefix_cache_score_alike(
+    make_reranker: MakeReranker,
+) -> None:
+    folder = make_reranker("Qwen3", "Qwen3-Reranker-0.6B")
+    prompts = [QWEN3.format(i=WEB, q="who?", d=document) for document in DOCUMENTS]
+    share = logits(folder, prompts, ["no", "yes"]).softmax(-1)[:, 1]
+    with LLM(str(folder), dtype="float32", threads=1, max_num_batched_tokens=50) as llm:
+        for _ in range(2):
+            ours = [item.score for item in llm.score("who?", DOCUMENTS)]
+            np.testing.assert_allclose(ours, share, atol=1e-5)
