@@ -298,6 +298,11 @@ def test_the_query_cache_key_holds_all_that_vectors_depend_on(colbert: Served) -
         content_keys(colbert, use_activation=False),
     ]
     assert len({plain, *others}) == 4
+    # Keys without a value reach nothing, so they part nothing either.
+    assert plain == content_keys(colbert, mm_processor_kwargs={"size": None})
+    sized = content_keys(colbert, mm_processor_kwargs={"size": 1})
+    assert sized == content_keys(colbert, mm_processor_kwargs={"size": 1, "other": None})
+    assert sized != plain
 
 
 def test_sides_get_their_markers_and_the_query_its_expansion(colbert: Served) -> None:

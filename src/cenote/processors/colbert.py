@@ -54,10 +54,11 @@ class ColbertEncoder:
         encoded = self._preparer.tokenizer.encode(
             [prefix + text for text in texts],
             add_special_tokens=options.add_special_tokens,
-            max_tokens=(limit if marker is None else limit - 1) if cuts else None,
+            max_tokens=limit if cuts else None,
             side=options.truncation_side,
             offsets=offsets,
             refuse_over=limit,
+            reserve=0 if marker is None else 1,
             param=param,
         )
         prompts = []

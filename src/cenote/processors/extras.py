@@ -16,7 +16,7 @@ import msgspec
 from cenote.engine.messages import EnginePrompt
 from cenote.errors import InvalidRequest
 from cenote.processors.inputs import PromptOptions
-from cenote.processors.validation import check_type
+from cenote.processors.validation import check_message, check_type
 
 MAX_SALT_CHARACTERS = 1024
 
@@ -37,6 +37,7 @@ class EngineExtras:
         check_salt(options.cache_salt)
         check_type(options.mm_processor_kwargs, "mm_processor_kwargs", Mapping, "a map")
         media = {k: v for k, v in (options.mm_processor_kwargs or {}).items() if v is not None}
+        check_message(media, "mm_processor_kwargs")
         return cls(cache_salt=options.cache_salt, mm_processor_kwargs=media or None)
 
     def put_into(self, prompt: EnginePrompt) -> EnginePrompt:

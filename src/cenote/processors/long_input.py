@@ -23,7 +23,7 @@ from cenote.processors.inputs import EmbedInput, LateChunking, Prompt, PromptOpt
 from cenote.processors.prepare import Offsets, Preparer, TokenPrompt, per_prompt
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import prefix_for
-from cenote.processors.validation import check_integer, check_options, check_type
+from cenote.processors.validation import check_integer, check_type
 
 # Inputs of one late-chunked document are joined by this.
 JOINT = " "
@@ -39,7 +39,6 @@ def chunk_mean(preparer: Preparer, request: EmbedInput) -> Prepared[list[Embeddi
     """
     options = request.options
     _refuse_cut(options, "long_input")
-    check_options(options, preparer.max_model_len)
     params = preparer.params("embed", options, dimensions=request.dimensions)
     parts = [
         part

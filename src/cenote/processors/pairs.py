@@ -12,7 +12,6 @@ from cenote.processors.inputs import ClassifyInput, PromptOptions
 from cenote.processors.prepare import Preparer, TokenPrompt, check_prompts
 from cenote.processors.score import token_types
 from cenote.processors.truncation import Strategy
-from cenote.processors.validation import check_options
 
 
 def pair_prompts(
@@ -51,7 +50,6 @@ def mixed_prompts(
 ) -> list[TokenPrompt]:
     """Prompts of texts and of pairs of texts, mixed, in order."""
     options = request.options
-    check_options(options, preparer.max_model_len)
     check_prompts(request.prompts)
     done: dict[int, TokenPrompt] = {}
     alone = [i for i, second in enumerate(seconds) if second is None]

@@ -73,8 +73,10 @@ class Preparer:
     ) -> PoolingParams:
         """The parameters of a request for `task`: a clone of the caller's own, plus its fields.
 
-        Raises `UnsupportedTask`, or `InvalidRequest` for a value that none of the tasks takes.
+        Every request comes through here first, so that its options are checked alike for all of
+        them. Raises `UnsupportedTask`, or `InvalidRequest` for a value that none of the tasks takes.
         """
+        validation.check_options(options, self.max_model_len)
         tasks = (task, *also)
         for one in tasks:
             validation.check_task(one, self.supported_tasks)
@@ -122,7 +124,6 @@ class Preparer:
         offsets: bool = False,
     ) -> list[TokenPrompt]:
         """Texts and token-id prompts to tokens, in order. Raises `InputTooLong` unless cut."""
-        validation.check_options(options, self.max_model_len)
         check_prompts(prompts, param)
         check_prompt_choice(prompts, options)
         texts = [index for index, prompt in enumerate(prompts) if isinstance(prompt, str)]

@@ -145,12 +145,14 @@ class Tokenizer:
         strategy: Strategy = "longest_first",
         offsets: bool = True,
         refuse_over: int | None = None,
+        reserve: int = 0,
         param: str = "input",
     ) -> list[Encoded]:
         """Tokens of texts, or of pairs (`texts[i]`, `pairs[i]`), in order.
 
         `max_tokens` cuts to that many tokens, special tokens included and kept, on `side` (None:
-        the tokenizer's own); None does not cut. Without `offsets` it is about a third faster.
+        the tokenizer's own); None does not cut. `reserve` of them are left free, for special tokens
+        that the caller adds. Without `offsets` it is about a third faster.
         `refuse_over` raises `InputTooLong` where a text that isn't cut is sure to have more tokens,
         found from its beginning alone; below that it changes nothing, and the caller still checks
         lengths. Raises `InvalidRequest` where `max_tokens` has no room for special tokens, or for a
@@ -158,9 +160,10 @@ class Tokenizer:
         """
         add_special_tokens = add_special_tokens and self._adds_special
         added = self.num_special_tokens(pairs is not None) if add_special_tokens else 0
-        if max_tokens is not None and max_tokens < added:
+        if max_tokens is not None and max_tokens < added + reserve:
             raise InvalidRequest(
-                f"truncate_prompt_tokens is {max_tokens}, but special tokens alone take {added}.",
+                f"truncate_prompt_tokens is {max_tokens}, but special tokens alone take "
+                f"{added + reserve}.",
                 param="truncate_prompt_tokens",
             )
         side = side or self._side
@@ -171,7 +174,7 @@ class Tokenizer:
             self._refuse_long([*texts, *(pairs or ())], refuse_over, param)
         inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
         run = self._backend.encode_batch if offsets else self._backend.encode_batch_fast
-        room = None if max_tokens is None else max_tokens - added
+        room = None if max_tokens is None else max_tokens - added - reserve
         result = []
         for encoding, start in zip(
             run(inputs, add_special_tokens=add_special_tokens), starts, strict=True

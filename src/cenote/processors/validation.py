@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -139,18 +139,22 @@ def check_sparse(top_k: object, threshold: object) -> None:
         )
 
 
+def check_message(value: Any, field: str) -> None:
+    """Refuses what no message to the engine can carry: plain values only."""
+    try:
+        msgspec.msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidRequest(
+            f"{field} can't be sent to the engine: {error}", param=field.partition(".")[0]
+        ) from error
+
+
 def check_own_params(params: PoolingParams, task: Task) -> None:
     """Refuses, in a caller's own `PoolingParams`, another task and what only processors may set.
 
     `extra_kwargs` must be plain values, since they travel to the engine as a message.
     """
-    try:
-        msgspec.msgpack.encode(params.extra_kwargs)
-    except TypeError as error:
-        raise InvalidRequest(
-            f"pooling_params.extra_kwargs can't be sent to the engine: {error}",
-            param="pooling_params",
-        ) from error
+    check_message(params.extra_kwargs, "pooling_params.extra_kwargs")
     if params.task is not None and params.task != task:
         raise InvalidRequest(
             f"pooling_params has task {params.task!r} in a request for {task!r}.",

@@ -20,7 +20,7 @@ from cenote.processors.pairs import pair_prompts, typed_params
 from cenote.processors.prepare import Preparer
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import prefix_for
-from cenote.processors.validation import check_options, check_task, check_type
+from cenote.processors.validation import check_task, check_type
 
 MAX_LABELS = 1000
 
@@ -37,7 +37,6 @@ def zero_shot(preparer: Preparer, request: ClassifyInput) -> Prepared[list[Class
     check_task("classify", preparer.supported_tasks)
     labels = _checked_labels(request)
     yes, no = _entailment(preparer.config.labels)
-    check_options(options, preparer.max_model_len)
     if options.use_activation is not None:
         raise InvalidRequest(
             "use_activation has no meaning with candidate_labels.", param="use_activation"

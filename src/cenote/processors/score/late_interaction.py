@@ -18,6 +18,7 @@ from cenote.outputs import Score, TokenMatch
 from cenote.params import LateInteractionParams, PoolingParams
 from cenote.processors import results
 from cenote.processors.colbert import ColbertEncoder
+from cenote.processors.extras import EngineExtras
 from cenote.processors.inputs import PromptOptions, ScoreInput
 from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.prepared import Prepared
@@ -127,6 +128,7 @@ def content_key(
     All that the vectors depend on is in it (weights apart: a reload clears the cache), and the
     salt: requests with different salts, or without one, never share.
     """
+    extras = EngineExtras.of(options)
     parts = (
         config.name,
         config.revision,
@@ -135,12 +137,12 @@ def content_key(
         params.dimensions,
         params.use_activation,
         params.extra_kwargs,
-        options.mm_processor_kwargs,
+        extras.mm_processor_kwargs,
         options.adapter,
-        options.cache_salt,
+        extras.cache_salt,
     )
     return hashlib.blake2b(
-        msgspec.json.encode(parts, order="deterministic"), digest_size=16
+        msgspec.msgpack.encode(parts, order="deterministic"), digest_size=16
     ).hexdigest()
 
 

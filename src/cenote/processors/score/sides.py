@@ -12,7 +12,7 @@ from cenote.processors.inputs import ScoreInput
 from cenote.processors.prepare import Preparer
 from cenote.processors.score.limits import LimitedText, check_limit, limit_texts
 from cenote.processors.score.shapes import pair_up
-from cenote.processors.validation import check_options, check_type
+from cenote.processors.validation import check_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class Sides:
 def read_sides(preparer: Preparer, request: ScoreInput) -> Sides:
     """Checks the request's shape and limits and cuts each side's texts as it asks."""
     most = preparer.max_model_len
-    check_options(request.options, most)
     check_type(request.instruction, "instruction", str, "a string")
     check_limit(request.max_tokens_per_query, "max_tokens_per_query", most)
     check_limit(request.max_tokens_per_doc, "max_tokens_per_doc", most)

@@ -42,9 +42,10 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     """Prepares the distinct texts of a score request as sparse vectors."""
     refuse_fields(request, "a sparse model", "instruction", "explain", "input_type")
     options = request.options
+    base = preparer.params("sparse_embed", options)
     sides = read_sides(preparer, request)
-    queries = _side(preparer, sides.queries, options, "query")
-    documents = _side(preparer, sides.documents, options, "document")
+    queries = _side(preparer, sides.queries, options, base, "query")
+    documents = _side(preparer, sides.documents, options, base, "document")
     prompts = queries.prompts + documents.prompts
     params = queries.params + documents.params
     pairs = [
@@ -82,7 +83,11 @@ def sparse_similarity(kind: Similarity, left: SparseEmbedding, right: SparseEmbe
 
 
 def _side(
-    preparer: Preparer, texts: Sequence[LimitedText], options: PromptOptions, side: InputType
+    preparer: Preparer,
+    texts: Sequence[LimitedText],
+    options: PromptOptions,
+    base: PoolingParams,
+    side: InputType,
 ) -> _Side:
     rows = {text: row for row, text in enumerate(dict.fromkeys(item.text for item in texts))}
     prompts = sparse_prompts(
@@ -93,5 +98,5 @@ def _side(
         prefix=side_prefix(preparer.config, options, side),
         param="queries" if side == "query" else "documents",
     )
-    params = msgspec.structs.replace(preparer.params("sparse_embed", options), input_type=side)
+    params = msgspec.structs.replace(base, input_type=side)
     return _Side(prompts, per_prompt(params, prompts), [rows[item.text] for item in texts])
