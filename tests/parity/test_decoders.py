@@ -17,6 +17,7 @@ from tiny import MakeTiny, edit_config
 from torch.nn import functional as F
 
 from cenote import LLM
+from cenote.errors import ModelLoadError
 from cenote.params import PoolingParams
 
 LENGTHS = [1, 2, 7, 33, 7, 130]
@@ -130,3 +131,11 @@ def test_a_prompt_in_parts_gives_what_it_gives_whole(family: str, make_tiny: Mak
         again = [item.embedding for item in llm.embed(ids)]
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     np.testing.assert_allclose(again, whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("listed", [["full_attention"], ["full_attention", "chunked_attention"]])
+def test_unknown_layers_are_refused(listed: list[str], make_tiny: MakeTiny, tmp_path: Path) -> None:
+    folder = shutil.copytree(make_tiny("Qwen3Model", "bpe", **SHARED), tmp_path / "model")
+    edit_config(folder, layer_types=listed)
+    with pytest.raises(ModelLoadError, match="layer_types must list 2 of"):
+        serve(folder, "torch")

@@ -96,6 +96,15 @@ def test_a_converted_checkpoint_keeps_its_head_and_gets_the_prompt(tmp_path: Pat
     assert template.render("q", "d").endswith(end)
 
 
+def test_a_both_sided_llama_gets_its_own_prompt(tmp_path: Path) -> None:
+    hf = {**LLAMA, "architectures": ["LlamaBidirectionalForSequenceClassification"]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
+    config = config_of(tmp_path, {**hf, "num_labels": 1}, name="nvidia/llama-nemotron-rerank-1b-v2")
+    template = load_score_template(config, EngineConfig())
+    assert template is not None
+    assert template.render("q", "d") == "<s>question:q \n \n passage:d"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -13,7 +13,7 @@ from cenote.config.flags import flag
 from cenote.errors import InvalidRequest
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
-RerankerChoice = Literal["auto", "off", "qwen3", "bge-gemma", "mxbai-v2"]
+RerankerChoice = Literal["auto", "off", "qwen3", "bge-gemma", "mxbai-v2", "nemotron"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 DEFAULT_MODEL = "minilm"

@@ -48,7 +48,8 @@ class RerankerConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A released reranker: its family, its names, and what it was trained to answer."""
+    """A released reranker: its family, its names, and what it was trained to answer (nothing: it
+    has a score head)."""
 
     family: str
     names: re.Pattern[str]
@@ -59,6 +60,7 @@ _KINDS: dict[str, _Kind] = {
     "qwen3": _Kind("Qwen3", re.compile(r"qwen3[-_]reranker"), ("no", "yes")),
     "bge-gemma": _Kind("Gemma", re.compile(r"bge[-_]reranker[-_]v2[-_]gemma"), ("Yes",)),
     "mxbai-v2": _Kind("Qwen2", re.compile(r"mxbai[-_]rerank[-_](\w+[-_])?v2"), ("0", "1")),
+    "nemotron": _Kind("LlamaBidirectional", re.compile(r"nemotron[-_]rerank|nv[-_]rerankqa"), ()),
 }
 
 

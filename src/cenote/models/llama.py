@@ -138,10 +138,11 @@ class LlamaModel(PoolingModel):
         listed = self.config.hf.get("layer_types")
         if listed is None:
             return SLIDING if self.slides(at) else FULL
-        if not isinstance(listed, list) or len(listed) != self.config.num_layers:
+        known = isinstance(listed, list) and all(kind in (FULL, SLIDING) for kind in listed)
+        if not known or len(listed) != self.config.num_layers:
             raise ModelLoadError(
-                f"config.json: layer_types must list {self.config.num_layers} layers, "
-                f"not {listed!r}."
+                f"config.json: layer_types must list {self.config.num_layers} of {FULL!r} and "
+                f"{SLIDING!r}, not {listed!r}."
             )
         return str(listed[at])
 

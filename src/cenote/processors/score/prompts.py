@@ -3,7 +3,7 @@
 Each is the whole prompt, its special tokens included: a tokenizer adds none, and the model reads
 its answer from the last token. They find `query`, `document` and, where given, `instruction`.
 It knows no tokens. Sources: the models' own cards and code (Qwen3-Reranker, FlagEmbedding's
-`FlagLLMReranker`, mxbai-rerank).
+`FlagLLMReranker`, mxbai-rerank, llama-nemotron-rerank).
 """
 
 from __future__ import annotations
@@ -62,4 +62,11 @@ JINA_LISTWISE = (
     "<think>\n\n</think>{{ '\\n\\n' }}"
 )
 
-PROMPTS: dict[str, str] = {"qwen3": _QWEN3, "bge-gemma": _BGE_GEMMA, "mxbai-v2": _MXBAI_V2}
+_NEMOTRON = "{{ bos_token }}question:{{ query }} \n \n passage:{{ document }}"
+
+PROMPTS: dict[str, str] = {
+    "qwen3": _QWEN3,
+    "bge-gemma": _BGE_GEMMA,
+    "mxbai-v2": _MXBAI_V2,
+    "nemotron": _NEMOTRON,
+}
