@@ -81,7 +81,8 @@ def verify(
     for name in BOUNDS if dtype == "both" else (dtype,):
         with open_model(replace(engine, model=model, dtype=name)) as llm:
             kind = _kind(llm)
-            expected = expected or _reference(folder, kind, _texts(llm))
+            normalize = llm.model_config.pooler.normalize
+            expected = expected or _reference(folder, kind, _texts(llm), normalize)
             differences.append(_compare(name, _ours(llm, kind), expected))
     _report(model, kind, differences)
     if not all(item.within for item in differences):
@@ -128,7 +129,7 @@ def _texts(llm: Any) -> list[str]:
     return [text for text in TEXTS if text or llm.model_config.model_type != MODEL_TYPE]
 
 
-def _reference(folder: Path, kind: Kind, texts: Sequence[str]) -> list[Array]:
+def _reference(folder: Path, kind: Kind, texts: Sequence[str], normalize: bool) -> list[Array]:
     try:
         import sentence_transformers as reference
         from transformers.utils.logging import disable_progress_bar
@@ -140,7 +141,9 @@ def _reference(folder: Path, kind: Kind, texts: Sequence[str]) -> list[Array]:
     note(f"Running sentence-transformers {reference.__version__} in float32")
     name = str(folder)
     if kind == "embed":
-        return list(reference.SentenceTransformer(name, device="cpu").encode(list(texts)))
+        embedder = reference.SentenceTransformer(name, device="cpu")
+        # A folder that doesn't say is normalised here, and not there.
+        return list(embedder.encode(list(texts), normalize_embeddings=normalize))
     if kind == "sparse":
         sparse = reference.SparseEncoder(name, device="cpu")
         left, right = sparse.encode_query([QUERY]), sparse.encode_document(list(TEXTS))
