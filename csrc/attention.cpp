@@ -11,11 +11,13 @@
 // A row's result depends on that row alone: blocks start at fixed key positions, a hidden key has
 // the weight 0 exactly, and sums run in key order. So it is the same, bit for bit, in any pack, in
 // any tile, on any number of threads, and when queries come in chunks.
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "attention_distances.hpp"
+#include "attention_plan.hpp"
 #include "attention_products.hpp"
+#include "attention_scores.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
 #include "varlen.hpp"
@@ -23,20 +25,9 @@
 namespace cenote::CENOTE_ISA {
 namespace {
 
-constexpr int64_t kGroupRows = 256;  // query rows that share one gathering of their keys
 constexpr int64_t kBlockKeys = 128;  // a block's scores, keys and values stay in the L1 cache
-constexpr int64_t kWidest = 2;       // vectors of queries in a tile
-constexpr float kLog2e = 1.44269504f;
-// A running maximum from before any key was seen: finite, so that no difference of infinities arises.
-constexpr float kNothingSeen = -1e30f;
-constexpr int64_t kNoLimit = int64_t{1} << 30;
 
 using namespace attending;
-
-struct Sequence {
-  int64_t first_query, queries, first_key, keys;
-  int64_t shift() const { return keys - queries; }  // position of the first query among the keys
-};
 
 // One head of one sequence: where its rows are.
 template <class T>
@@ -55,109 +46,8 @@ struct Workspace {
   float* output;    // [head_dim][width]
   char* keys;       // gathered rows
   char* values;
+  DistanceWork distances;
 };
-
-// What is the same for the whole call.
-struct Plan {
-  const AttentionArgs& args;
-  int64_t key_step;  // runs of keys start at multiples of this
-  int64_t left, right;
-
-  Plan(const AttentionArgs& a, int64_t step)
-      : args(a),
-        key_step(step),
-        left(a.window_left < 0 ? kNoLimit : a.window_left),
-        right(a.causal ? 0 : a.window_right < 0 ? kNoLimit : a.window_right) {}
-
-  Sequence sequence(int64_t s) const {
-    const int32_t* q = args.cu_seqlens_q + s;
-    const int32_t* k = args.cu_seqlens_k + s;
-    return {q[0], int64_t{q[1]} - q[0], k[0], int64_t{k[1]} - k[0]};
-  }
-
-  // Keys that any of these queries sees, and perhaps a few before them.
-  Span visible(const Sequence& seq, Span queries) const {
-    const int64_t end = seq.shift() + queries.end + right;
-    const int64_t begin = at_least(seq.shift() + queries.begin - left, 0) / key_step * key_step;
-    const int64_t limit = at_most(at_least(end, 0), seq.keys);
-    return {at_most(begin, limit), limit};
-  }
-};
-
-// --- scores -------------------------------------------------------------------------------------
-
-// The passes below change scores [keys][C · kLanes] in place; logits are in units of log 2.
-
-template <int C>
-void cap(float* scores, int64_t keys, float softcap) {
-  const Vec limit = set1(softcap * kLog2e), inverse = set1(1 / (softcap * kLog2e));
-  for (int64_t i = 0; i < keys * C; ++i) {
-    float* at = scores + i * kLanes;
-    store(at, limit * tanh(load(at) * inverse));
-  }
-}
-
-// `bias` points at the row of the tile's first query, at the block's first key.
-template <int C>
-void add_bias(float* scores, int64_t keys, const float* bias, int64_t stride, int64_t rows) {
-  for (int c = 0; c < C; ++c) {
-    const int64_t here = at_most(at_least(rows - c * kLanes, 0), kLanes);
-    for (int64_t key = 0; key < keys; key += kLanes) {
-      Vec values[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        values[i] = i < here ? load_up_to(bias + (c * kLanes + i) * stride + key, keys - key) : zero();
-      }
-      transpose(values);
-      const int64_t count = at_most(kLanes, keys - key);
-      for (int64_t i = 0; i < count; ++i) {
-        float* at = scores + ((key + i) * C + c) * kLanes;
-        store(at, fma(values[i], set1(kLog2e), load(at)));
-      }
-    }
-  }
-}
-
-template <int C>
-void positions(int64_t first, Vec (&position)[C]) {
-  for (int c = 0; c < C; ++c) {
-    position[c] = set1(static_cast<float>(first + c * kLanes)) + lane_index();
-  }
-}
-
-template <int C>
-void add_alibi(float* scores, Span block, int64_t first_position, float slope) {
-  Vec position[C];
-  positions(first_position, position);
-  const Vec factor = set1(slope * kLog2e);
-  for (int64_t key = block.begin; key < block.end; ++key) {
-    for (int c = 0; c < C; ++c) {
-      float* at = scores + ((key - block.begin) * C + c) * kLanes;
-      store(at, fnma(factor, abs(set1(static_cast<float>(key)) - position[c]), load(at)));
-    }
-  }
-}
-
-template <int C>
-void hide_outside(float* scores, Span block, int64_t first_position, int64_t left, int64_t right) {
-  Vec position[C];
-  positions(first_position, position);
-  const Vec before = set1(-static_cast<float>(left)), after = set1(static_cast<float>(right));
-  for (int64_t key = block.begin; key < block.end; ++key) {
-    for (int c = 0; c < C; ++c) {
-      float* at = scores + ((key - block.begin) * C + c) * kLanes;
-      const Vec distance = set1(static_cast<float>(key)) - position[c];
-      store(at, select(distance < before | after < distance, set1(-INFINITY), load(at)));
-    }
-  }
-}
-
-template <int C>
-void hide_masked(float* scores, int64_t keys, const uint8_t* mask) {
-  for (int64_t key = 0; key < keys; ++key) {
-    if (mask[key]) continue;
-    for (int c = 0; c < C; ++c) store(scores + (key * C + c) * kLanes, set1(-INFINITY));
-  }
-}
 
 template <int C, class T>
 void adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span queries, Span block,
@@ -177,92 +67,25 @@ void adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span que
   if (head.key_mask) hide_masked<C>(scores, block.size(), head.key_mask + block.begin);
 }
 
-// --- softmax and output -------------------------------------------------------------------------
-
-// The running maximum, the sum of weights relative to it, and what earlier blocks must be multiplied
-// by since the last change of the maximum.
-template <int C>
-struct Running {
-  Vec maximum[C], sum[C], correction[C];
-};
-
-template <int C>
-void raise_maximum(const float* scores, int64_t keys, Running<C>& running) {
-  for (int c = 0; c < C; ++c) {
-    Vec even = running.maximum[c], odd = even;
-    int64_t key = 0;
-    for (; key + 2 <= keys; key += 2) {
-      even = max(even, load(scores + (key * C + c) * kLanes));
-      odd = max(odd, load(scores + ((key + 1) * C + c) * kLanes));
-    }
-    if (key < keys) even = max(even, load(scores + (key * C + c) * kLanes));
-    const Vec maximum = max(even, odd);
-    running.correction[c] = exp2(running.maximum[c] - maximum);
-    running.maximum[c] = maximum;
-  }
-}
-
-// Turns scores into weights in place. With pairs, the words of two keys take the place of one.
-template <class Dot, int C>
-void weigh(float* scores, int64_t keys, Running<C>& running) {
-  Vec sums[2][C];
-  clear(sums);
-  for (int64_t key = 0; key < keys; key += 2) {
-    for (int c = 0; c < C; ++c) {
-      float* even = scores + (key * C + c) * kLanes;
-      float* odd = even + C * kLanes;
-      const bool both = key + 1 < keys;
-      if constexpr (Dot::kDepth == 2) {
-        const Vec a = exp2_coarse(load(even) - running.maximum[c]);
-        const Vec b = both ? exp2_coarse(load(odd) - running.maximum[c]) : zero();
-        sums[0][c] = sums[0][c] + a;
-        sums[1][c] = sums[1][c] + b;
-        store(scores + (key / 2 * C + c) * kLanes, Dot::pair(a, b));
-      } else {
-        const Vec a = exp2(load(even) - running.maximum[c]);
-        store(even, a);
-        sums[0][c] = sums[0][c] + a;
-        if (!both) continue;
-        const Vec b = exp2(load(odd) - running.maximum[c]);
-        store(odd, b);
-        sums[1][c] = sums[1][c] + b;
-      }
-    }
-  }
-  for (int c = 0; c < C; ++c) {
-    running.sum[c] = fma(running.sum[c], running.correction[c], sums[0][c] + sums[1][c]);
-  }
-}
-
-template <int C, class T>
-void write(const float* output, int64_t head_dim, const Running<C>& running, T* out, int64_t stride,
-           int64_t rows) {
-  for (int c = 0; c < C; ++c) {
-    const Vec sum = running.sum[c];
-    const Vec factor = select(zero() < sum, set1(1) / sum, zero());
-    const int64_t here = at_most(at_least(rows - c * kLanes, 0), kLanes);
-    for (int64_t d = 0; d < head_dim; d += kLanes) {
-      Vec values[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        values[i] = d + i < head_dim ? load(output + ((d + i) * C + c) * kLanes) * factor : zero();
-      }
-      transpose(values);
-      for (int64_t i = 0; i < here; ++i) {
-        store_up_to(out + (c * kLanes + i) * stride + d, values[i], head_dim - d);
-      }
-    }
-  }
-}
-
 // --- tiles, groups, threads ---------------------------------------------------------------------
 
+// What a workspace holds, for the next query head that reads the same keys.
+struct Gathered {
+  const void* source = nullptr;
+  Span span = {0, 0};
+  Keys keys = {};
+  Distances distances = {};
+};
+
 template <class T, class Products, int C>
-void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, const Keys& keys,
-                 Span queries, const Workspace& work) {
+void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq,
+                 const Gathered& gathered, Span queries, const Workspace& work) {
   using Dot = typename Products::Dot;
   const AttentionArgs& args = plan.args;
   pack_columns<Dot, C>(head.q + queries.begin * args.q_stride, args.q_stride, queries.size(),
                        args.head_dim / Dot::kDepth, work.queries);
+  const Distances& distances = gathered.distances;
+  meet_queries<Products, C>(distances, args, work.queries, work.distances);
   std::memset(work.output, 0, args.head_dim * C * kLanes * sizeof(float));
   Running<C> running;
   for (int c = 0; c < C; ++c) {
@@ -273,13 +96,16 @@ void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, con
   for (int64_t start = visible.begin / kBlockKeys * kBlockKeys; start < visible.end;
        start += kBlockKeys) {
     const Span block = {at_least(start, visible.begin), at_most(start + kBlockKeys, visible.end)};
-    Products::template score<C>(keys, block, work.queries, args.head_dim, args.scale * kLog2e,
-                                work.scores);
+    Products::template score<C>(gathered.keys, block, work.queries, args.head_dim,
+                                args.scale * kLog2e, work.scores);
+    if (args.distance_size > 0) {
+      add_distances<C>(distances, block, seq.shift() + queries.begin, work.distances, work.scores);
+    }
     adjust<C>(plan, head, seq, queries, block, work.scores);
     raise_maximum(work.scores, block.size(), running);
     weigh<Dot>(work.scores, block.size(), running);
-    Products::template add_values<C>(keys, block, work.scores, args.head_dim, running.correction,
-                                     work.output);
+    Products::template add_values<C>(gathered.keys, block, work.scores, args.head_dim,
+                                     running.correction, work.output);
   }
   write(work.output, args.head_dim, running, head.out + queries.begin * args.out_stride,
         args.out_stride, queries.size());
@@ -331,13 +157,6 @@ void fetch_next(const Plan& plan, int64_t s, const Sequence& seq, int64_t h, Spa
   }
 }
 
-// What a workspace holds, for the next query head that reads the same keys.
-struct Gathered {
-  const void* source = nullptr;
-  Span span = {0, 0};
-  Keys keys = {};
-};
-
 template <class T, class Products>
 void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries,
                   const Workspace& work, Gathered& gathered) {
@@ -348,52 +167,21 @@ void attend_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries
     const bool once = queries.size() <= kWidest * kLanes;
     gathered = {head.keys.k, visible,
                 Products::gather(head.keys, visible, plan.args.head_dim, once, work.keys,
-                                 work.values)};
+                                 work.values),
+                {}};
+    if (plan.args.distance_size > 0) {
+      gathered.distances = distances_of<T, Products>(plan.args, h, seq.keys, gathered.keys, visible,
+                                                     work.distances);
+    }
   }
-  const Keys& keys = gathered.keys;
   for (int64_t q = queries.begin; q < queries.end; q += kWidest * kLanes) {
     const Span tile = {q, at_most(q + kWidest * kLanes, queries.end)};
     if (tile.size() > kLanes) {
-      attend_tile<T, Products, 2>(plan, head, seq, keys, tile, work);
+      attend_tile<T, Products, 2>(plan, head, seq, gathered, tile, work);
     } else {
-      attend_tile<T, Products, 1>(plan, head, seq, keys, tile, work);
+      attend_tile<T, Products, 1>(plan, head, seq, gathered, tile, work);
     }
   }
-}
-
-// Proportional to the time that one head's group of query rows takes.
-int64_t cost(const Plan& plan, const Sequence& seq, Span queries) {
-  constexpr int64_t kPerVector = 24;  // as many keys as the fixed work on a vector is worth
-  const int64_t vectors = (queries.size() + kLanes - 1) / kLanes;
-  return vectors * (plan.visible(seq, queries).size() + kPerVector);
-}
-
-template <class F>
-void for_groups(const Sequence& seq, F&& f) {
-  for (int64_t q = 0; q < seq.queries; q += kGroupRows) {
-    f(Span{q, at_most(q + kGroupRows, seq.queries)});
-  }
-}
-
-// Where the costs of the sequences end, and the longest run of keys that a group reads.
-struct Costs {
-  int64_t* ends;
-  int64_t most_keys;
-};
-
-Costs count_costs(const Plan& plan) {
-  shared_scratch().reset(plan.args.sequences * sizeof(int64_t));
-  Costs costs = {shared_scratch().take<int64_t>(plan.args.sequences), 0};
-  int64_t total = 0;
-  for (int64_t s = 0; s < plan.args.sequences; ++s) {
-    const Sequence seq = plan.sequence(s);
-    for_groups(seq, [&](Span queries) {
-      total += plan.args.heads * cost(plan, seq, queries);
-      costs.most_keys = at_least(costs.most_keys, plan.visible(seq, queries).size());
-    });
-    costs.ends[s] = total;
-  }
-  return costs;
 }
 
 template <class Products>
@@ -401,14 +189,16 @@ Workspace workspace(const AttentionArgs& args, int64_t most_keys) {
   const int64_t width = kWidest * kLanes;
   const int64_t gathered = Products::gathered_bytes(most_keys, args.head_dim);
   Scratch& scratch = worker_scratch();
+  const bool by_distance = args.distance_size > 0;
   scratch.reset((2 * args.head_dim + kBlockKeys) * width * sizeof(float) + 2 * gathered +
-                5 * kCacheLine);
+                5 * kCacheLine + (by_distance ? distance_bytes<Products>(args, most_keys) : 0));
   Workspace work;
   work.queries = scratch.take<float>(args.head_dim * width);
   work.output = scratch.take<float>(args.head_dim * width);
   work.scores = scratch.take<float>(kBlockKeys * width);
   work.keys = scratch.take<char>(gathered);
   work.values = scratch.take<char>(gathered);
+  if (by_distance) work.distances = distance_work<Products>(args, most_keys, scratch);
   return work;
 }
 

@@ -85,14 +85,21 @@ struct VectorProducts {
 
   static int64_t gathered_bytes(int64_t keys, int64_t dim) { return (keys + 1) * dim * kWordBytes; }
 
-  // With `once`, only one tile of queries will read these keys: what may stay in place does.
+  // Rows as `score` reads them. With `once`, only one tile of queries will read them: what may stay
+  // in place does.
+  template <class T>
+  static Rows gather_rows(const T* x, int64_t stride, int64_t rows, int64_t dim, bool once,
+                          char* buffer) {
+    return as_rows_of<typename Dot::Element>(x, stride, rows, dim, once, buffer);
+  }
+
   template <class T>
   static Keys gather(const Source<T>& from, Span span, int64_t dim, bool once, char* keys,
                      char* values) {
     using Element = typename Dot::Element;
-    const T* k = from.k + span.begin * from.k_stride;
     const T* v = from.v + span.begin * from.v_stride;
-    const Rows key_rows = as_rows_of<Element>(k, from.k_stride, span.size(), dim, once, keys);
+    const Rows key_rows =
+        gather_rows(from.k + span.begin * from.k_stride, from.k_stride, span.size(), dim, once, keys);
     if constexpr (Dot::kDepth == 2) {
       float* to = reinterpret_cast<float*>(values);
       for (int64_t i = 0; 2 * i < span.size(); ++i, to += dim) {
@@ -164,14 +171,20 @@ struct TileProducts {
     return padded(keys) * dim * int64_t{sizeof(bf16)};
   }
 
+  // Always a copy, with zeros for the rows of the last step that aren't there.
+  static Rows gather_rows(const bf16* x, int64_t stride, int64_t rows, int64_t dim, bool,
+                          char* buffer) {
+    const Rows gathered = as_rows_of<bf16>(x, stride, rows, dim, false, buffer);
+    std::memset(buffer + rows * gathered.step, 0, (padded(rows) - rows) * gathered.step);
+    return gathered;
+  }
+
   // Values: [group of 32 keys][dimension][16 pairs], with zeros for the keys behind the last.
-  static Keys gather(const Source<bf16>& from, Span span, int64_t dim, bool, char* keys,
+  static Keys gather(const Source<bf16>& from, Span span, int64_t dim, bool once, char* keys,
                      char* values) {
-    const bf16* k = from.k + span.begin * from.k_stride;
     const bf16* v = from.v + span.begin * from.v_stride;
-    const Rows key_rows = as_rows_of<bf16>(k, from.k_stride, span.size(), dim, false, keys);
-    std::memset(keys + span.size() * key_rows.step, 0,
-                (padded(span.size()) - span.size()) * key_rows.step);
+    const Rows key_rows =
+        gather_rows(from.k + span.begin * from.k_stride, from.k_stride, span.size(), dim, once, keys);
     float* to = reinterpret_cast<float*>(values);
     for (int64_t start = 0; start < span.size(); start += kKeyStep, to += dim * kStepWords) {
       for (int64_t d = 0; d < dim; d += kLanes) {

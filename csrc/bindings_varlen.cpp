@@ -39,12 +39,29 @@ void check_indices(const int32_t* indices, int64_t count, int64_t size, const ch
   }
 }
 
+// What depends on a position is at least as large as the longest sequence.
+void check_sizes(const AttentionArgs& args) {
+  for (int64_t s = 0; s < args.sequences; ++s) {
+    const int32_t keys = args.cu_seqlens_k[s + 1] - args.cu_seqlens_k[s];
+    const int32_t queries = args.cu_seqlens_q[s + 1] - args.cu_seqlens_q[s];
+    require(!args.bias || (keys <= args.bias_size && queries <= keys),
+            "bias: a sequence is longer than bias_size");
+    require(!args.distance_size || (keys <= args.distance_size && queries <= keys),
+            "distances: a sequence is longer than distance_size");
+  }
+  if (!args.distance_size) return;
+  require(args.heads == args.kv_heads, "distances: heads must be kv_heads");
+  check_indices(args.distance_rows, 2 * args.distance_size - 1, args.distance_count,
+                "a distance's row is outside its table");
+}
+
 void attention(Address q, Address k, Address v, Address out, int dtype, int64_t q_stride,
                int64_t k_stride, int64_t v_stride, int64_t out_stride, Address cu_seqlens,
                int64_t sequences, int64_t heads, int64_t kv_heads, int64_t head_dim, float scale,
                Address cu_seqlens_k, bool causal, int64_t window_left, int64_t window_right,
                float softcap, Address alibi_slopes, Address bias, int64_t bias_size,
-               Address key_mask) {
+               Address key_mask, Address distance_keys, Address distance_queries,
+               int64_t distance_count, Address distance_rows, int64_t distance_size) {
   require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0,
           "heads must be a multiple of kv_heads");
   require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 256,
@@ -76,11 +93,12 @@ void attention(Address q, Address k, Address v, Address out, int dtype, int64_t 
   args.key_mask = pointer<uint8_t>(key_mask);
   check_offsets(args.cu_seqlens_q, sequences, "cu_seqlens must not decrease");
   check_offsets(args.cu_seqlens_k, sequences, "cu_seqlens_k must not decrease");
-  for (int64_t s = 0; bias && s < sequences; ++s) {
-    const int32_t keys = args.cu_seqlens_k[s + 1] - args.cu_seqlens_k[s];
-    const int32_t queries = args.cu_seqlens_q[s + 1] - args.cu_seqlens_q[s];
-    require(keys <= bias_size && queries <= keys, "bias: a sequence is longer than bias_size");
-  }
+  args.distance_keys = pointer<void>(distance_keys);
+  args.distance_queries = pointer<void>(distance_queries);
+  args.distance_count = distance_count;
+  args.distance_rows = pointer<int32_t>(distance_rows);
+  args.distance_size = distance_size;
+  check_sizes(args);
   const VarlenKernels& table = varlen();
   without_gil([&] { table.attention(args); });
 }
@@ -250,7 +268,9 @@ void bind_varlen(nb::module_& m) {
         "k_stride"_a, "v_stride"_a, "out_stride"_a, "cu_seqlens"_a, "sequences"_a, "heads"_a,
         "kv_heads"_a, "head_dim"_a, "scale"_a, nb::kw_only(), "cu_seqlens_k"_a = 0,
         "causal"_a = false, "window_left"_a = -1, "window_right"_a = -1, "softcap"_a = 0.0f,
-        "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0, "key_mask"_a = 0);
+        "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0, "key_mask"_a = 0,
+        "distance_keys"_a = 0, "distance_queries"_a = 0, "distance_count"_a = 0,
+        "distance_rows"_a = 0, "distance_size"_a = 0);
   m.def(
       "layer_norm",
       [](Address x, int x_dtype, int64_t rows, int64_t columns, Address weight, Address bias,

@@ -388,6 +388,25 @@ CENOTE_INLINE void transpose(Vec (&r)[4]) {
 
 #endif
 
+typedef int32_t IntV __attribute__((vector_size(kLanes * 4)));
+
+CENOTE_INLINE IntV load_words(const void* from) {
+  IntV v;
+  std::memcpy(&v, from, sizeof(v));
+  return v;
+}
+
+// The floats at `from[index]`, lane by lane.
+CENOTE_INLINE Vec gather(const float* from, IntV index) {
+#if defined(CENOTE_SIMD_512)
+  return {_mm512_i32gather_ps(reinterpret_cast<__m512i>(index), from, sizeof(float))};
+#elif defined(CENOTE_SIMD_256)
+  return {_mm256_i32gather_ps(from, reinterpret_cast<__m256i>(index), sizeof(float))};
+#else
+  return {Float4{from[index[0]], from[index[1]], from[index[2]], from[index[3]]}};
+#endif
+}
+
 template <class T>
 CENOTE_INLINE Vec load_up_to(const T* p, int64_t n) {
   return n >= kLanes ? load(p) : load_n(p, n);

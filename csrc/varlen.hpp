@@ -28,6 +28,12 @@ struct AttentionArgs {
   const float* bias = nullptr;                  // [heads, bias_size, bias_size]
   int64_t bias_size = 0;
   const uint8_t* key_mask = nullptr;  // per packed key
+  // Vectors of distances, [distance_count, heads · head_dim] of `dtype`, either may be null.
+  const void* distance_keys = nullptr;     // queries meet these
+  const void* distance_queries = nullptr;  // keys meet these
+  int64_t distance_count = 0;
+  const int32_t* distance_rows = nullptr;  // of query - key, from 1 - distance_size up
+  int64_t distance_size = 0;               // 0: no such terms
 };
 
 // out = norm(x + residual); the sum itself goes to `sum_out`. All outputs are optional.

@@ -24,14 +24,6 @@ constexpr int kPanel = kPanelVectors * kLanes;  // columns packed side by side
 // Rows that fit the registers beside `others` registers for operands.
 constexpr int rows_beside(int others) { return (kRegisters - others) / kPanelVectors; }
 
-typedef int32_t IntV __attribute__((vector_size(kLanes * 4)));
-
-CENOTE_INLINE IntV load_words(const void* from) {
-  IntV v;
-  std::memcpy(&v, from, sizeof(v));
-  return v;
-}
-
 CENOTE_INLINE IntV splat_word(const char* from) {
   int32_t word;
   std::memcpy(&word, from, 4);

@@ -144,6 +144,11 @@ def attention(
     bias: int = 0,
     bias_size: int = 0,
     key_mask: int = 0,
+    distance_keys: int = 0,
+    distance_queries: int = 0,
+    distance_count: int = 0,
+    distance_rows: int = 0,
+    distance_size: int = 0,
 ) -> None:
     """softmax(scale · q·kᵀ + …)·v per sequence and head, softmax in float32.
 
@@ -155,6 +160,10 @@ def attention(
     none whose byte in `key_mask` (uint8 per packed key) is 0; a row that sees nothing is 0.
     Logits: softcap · tanh(x / softcap) first, then + bias[h, i, j] (float32 [heads, bias_size,
     bias_size], positions within the sequence), then - alibi_slopes[h] · |i - j|.
+
+    With a `distance_size`, q·kᵀ is q·k + q·distance_keys[r] + k·distance_queries[r], where r is the
+    entry for i - j of `distance_rows` (int32 [2 · distance_size - 1], from 1 - distance_size up).
+    Either table ([distance_count, heads · head_dim], of `dtype`) may be left out. heads = kv_heads.
     """
 
 def layer_norm(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -98,9 +98,31 @@ def attention(
     one fused projection. The softmax is in float32. `key_lengths` where the keys have lengths of
     their own (S differs from T).
     """
-    module = backend.native()
-    if module is None or q.dtype not in DTYPE_CODES or spec.head_dim % 8 or spec.head_dim > 256:
+    module = native_for(q, spec)
+    if module is None:
         return attention_torch(q, k, v, lengths, spec, terms, key_lengths)
+    return attention_native(module, q, k, v, lengths, spec, terms, key_lengths)
+
+
+def native_for(q: Tensor, spec: AttentionSpec) -> Any | None:
+    """The compiled module if this process uses it and it takes such heads, else None."""
+    if q.dtype not in DTYPE_CODES or spec.head_dim % 8 or spec.head_dim > 256:
+        return None
+    return backend.native()
+
+
+def attention_native(
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Lengths,
+    spec: AttentionSpec,
+    terms: AttentionTerms,
+    key_lengths: Lengths | None = None,
+    **more: int,
+) -> Tensor:
+    """`attention` by `module`, which `native_for` gave; `more` goes to it as it is."""
     out = torch.empty((q.shape[0], spec.q_size), dtype=q.dtype)
     bias = terms.bias
     module.attention(
@@ -128,6 +150,7 @@ def attention(
         bias=0 if bias is None else bias.data_ptr(),
         bias_size=0 if bias is None else bias.shape[-1],
         key_mask=0 if terms.key_mask is None else terms.key_mask.data_ptr(),
+        **more,
     )
     return out
 

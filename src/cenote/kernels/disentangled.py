@@ -13,11 +13,19 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from cenote.kernels.attention import AttentionSpec, Lengths
+from cenote.kernels.attention import (
+    AttentionSpec,
+    AttentionTerms,
+    Lengths,
+    attention_native,
+    native_for,
+)
 from cenote.kernels.groups import equal_lengths, rows_at
 
 # Logits that exist at once: more sequences of a group than fit are taken in several calls.
 _MAX_LOGITS = 1 << 22
+# Tables of rows are made for lengths in steps of this.
+_SIZE_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,11 @@ class DistanceVectors:
     keys: Tensor | None
     queries: Tensor | None
 
+    def to(self, dtype: torch.dtype) -> DistanceVectors:
+        """The same in another dtype; nothing is copied where it is that already."""
+        keys, queries = (None if x is None else x.to(dtype) for x in (self.keys, self.queries))
+        return DistanceVectors(self.distances, keys, queries)
+
 
 def disentangled_attention(
     q: Tensor,
@@ -65,9 +78,47 @@ def disentangled_attention(
 ) -> Tensor:
     """softmax(scale · (q·kᵀ + q·keys[distance] + k·queries[distance])) · v → `[T, heads · dim]`.
 
-    q, k and v are `[T, heads · dim]`, the result has q's dtype. The softmax is in float32; on CPUs
-    everything is, since oneDNN keeps a program for each shape of a 16-bit product that it ever saw.
-    `key_mask` uint8 `[T]`, 0: hidden. Equal lengths share a call; nothing is padded.
+    q, k and v are `[T, heads · dim]`, they may be column slices of one product; the result has q's
+    dtype. The softmax is in float32. `key_mask` uint8 `[T]`, 0: hidden.
+    """
+    module = native_for(q, spec)
+    if module is None:
+        return disentangled_torch(q, k, v, lengths, spec, vectors, key_mask)
+    terms = AttentionTerms(key_mask=key_mask)
+    if vectors.keys is None and vectors.queries is None:
+        return attention_native(module, q, k, v, lengths, spec, terms)
+    vectors = vectors.to(q.dtype)
+    size = (max(lengths.seq_lens, default=0) // _SIZE_STEP + 1) * _SIZE_STEP
+    rows = _row_table(vectors.distances, size)
+    return attention_native(
+        module,
+        q,
+        k,
+        v,
+        lengths,
+        spec,
+        terms,
+        distance_keys=0 if vectors.keys is None else vectors.keys.data_ptr(),
+        distance_queries=0 if vectors.queries is None else vectors.queries.data_ptr(),
+        distance_count=2 * vectors.distances.span,
+        distance_rows=rows.data_ptr(),
+        distance_size=size,
+    )
+
+
+def disentangled_torch(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Lengths,
+    spec: AttentionSpec,
+    vectors: DistanceVectors,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """The oracle of `disentangled_attention`: equal lengths share a call; nothing is padded.
+
+    On CPUs all is in float32, since oneDNN keeps a program for each shape of a 16-bit product that
+    it ever saw.
     """
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     kind = torch.float32 if q.is_cpu else q.dtype
@@ -137,3 +188,9 @@ def _rows_by_distance(
 def _rows(distances: Distances, length: int) -> Tensor:
     """The row of each distance from length - 1 down to 1 - length."""
     return distances.rows(torch.arange(length - 1, -length, -1))
+
+
+@lru_cache(maxsize=256)
+def _row_table(distances: Distances, size: int) -> Tensor:
+    """The row of each distance from 1 - size up to size - 1, int32."""
+    return distances.rows(torch.arange(1 - size, size)).int()

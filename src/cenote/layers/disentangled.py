@@ -78,9 +78,10 @@ class DisentangledAttention(nn.Module):
         self.position_keys = self.position_queries = None
 
     def pack(self, form: WeightForm) -> None:
-        """Prepares the two products."""
+        """Prepares the two products, and the vectors for what they are multiplied with."""
         self.qkv.pack(form)
         self.out.pack(form)
+        self.vectors = self.vectors.to(form.dtype)
 
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, *, post_norm: NormWeight
