@@ -28,6 +28,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"request_id": ""}, "1 to 256 characters, not 0"),
     ({"request_id": "x" * 257}, "1 to 256 characters, not 257"),
     ({"use_activation": 1}, "true or false"),
+    ({"add_special_tokens": "no"}, "true or false, not str"),
+    ({"pooling_params": {"dimensions": 3}}, "PoolingParams, not dict"),
     ({"cache_salt": ""}, "non-empty string"),
     ({"cache_salt": "x" * 1025}, "1025 characters"),
     ({"mm_processor_kwargs": {"x": object()}}, "can't be sent"),

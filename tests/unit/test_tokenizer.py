@@ -455,3 +455,23 @@ def test_tokenizer_needs_neither_torch_nor_transformers(minilm_path: Path) -> No
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda tok, text: tok.encode(["fine", text]),
+        lambda tok, text: tok.encode(["fine", text], offsets=False),
+        lambda tok, text: tok.encode(["fine"], pairs=[text]),
+        lambda tok, text: tok.encode([text * 100_000], max_tokens=8),
+        lambda tok, text: tok.encode([text * 100_000], refuse_over=8),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused(
+    tokenizer: Tokenizer, call: Callable[[Tokenizer, str], Any]
+) -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"surrogate pair, '\\ud83d', at character 4"
+    ) as caught:
+        call(tokenizer, "bad \ud83d emoji ")
+    assert caught.value.param == "input"

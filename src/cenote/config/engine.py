@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from cenote.config.flags import flag
+from cenote.config.flags import check_values, flag
 from cenote.errors import InvalidRequest
 
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 RerankerChoice = Literal["auto", "off", "qwen3", "bge-gemma", "mxbai-v2", "nemotron"]
+Quantization = Literal["none", "int8", "int8-mixed"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 DEFAULT_MODEL = "minilm"
@@ -30,7 +31,9 @@ class EngineConfig:
     revision: str | None = flag(None, "Branch, tag or commit of a hub model.")
     dtype: DTypeName = flag("auto", "Number format of the weights; auto asks the processor.")
     device: str = flag("auto", "cpu, cuda, cuda:1, or auto.")
-    quantization: Literal["none", "int8"] = flag("none", "int8: quantised linear layers (CPU).")
+    quantization: Quantization = flag(
+        "none", "int8: quantised products (CPU); int8-mixed: those of queries and keys spared."
+    )
     kernels: KernelChoice = flag("auto", "native: our CPU kernels; torch: plain torch.")
     threads: int = flag(0, "CPU threads of the engine; 0: one for each core.")
     max_model_len: int | None = flag(None, "Longest prompt in tokens; default: the model's own.")
@@ -62,6 +65,7 @@ class EngineConfig:
     adapters: tuple[str, ...] = flag((), "LoRA adapters in PEFT's form, as name=folder or hub id.")
 
     def __post_init__(self) -> None:
+        check_values(self)
         for name, least in (
             ("threads", 0),
             ("max_num_batched_tokens", 0),

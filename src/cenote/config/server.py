@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from cenote.config import env
-from cenote.config.flags import flag
+from cenote.config.flags import check_values, flag
 from cenote.errors import InvalidRequest
 
 
@@ -54,6 +54,7 @@ class ServerConfig:
     access_log: bool = flag(False, "Log a line for every request.")
 
     def __post_init__(self) -> None:
+        check_values(self)
         for name, least in (
             ("port", 0),
             ("max_body_bytes", 1),

@@ -73,8 +73,8 @@ class Preparer:
     ) -> PoolingParams:
         """The parameters of a request for `task`: a clone of the caller's own, plus its fields.
 
-        Every request comes through here first, so that its options are checked alike for all of
-        them. Raises `UnsupportedTask`, or `InvalidRequest` for a value that none of the tasks takes.
+        Every request comes through here first, so that its options are checked alike for all.
+        Raises `UnsupportedTask`, or `InvalidRequest` for a value that none of the tasks takes.
         """
         validation.check_options(options, self.max_model_len)
         tasks = (task, *also)

@@ -173,11 +173,10 @@ class Tokenizer:
         elif refuse_over is not None and max_tokens is None:
             self._refuse_long([*texts, *(pairs or ())], refuse_over, param)
         inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
-        run = self._backend.encode_batch if offsets else self._backend.encode_batch_fast
         room = None if max_tokens is None else max_tokens - added - reserve
         result = []
         for encoding, start in zip(
-            run(inputs, add_special_tokens=add_special_tokens), starts, strict=True
+            self._run(inputs, add_special_tokens, offsets, param), starts, strict=True
         ):
             item = _encoded(encoding, pairs is not None, offsets, start)
             if room is not None and len(item.ids) > room + added:
@@ -190,7 +189,22 @@ class Tokenizer:
 
     def _count(self, text: str) -> int:
         """How many tokens a text has, without special tokens."""
-        return len(self._backend.encode_batch_fast([text], add_special_tokens=False)[0])
+        return len(self._run([text], False, False, "input")[0])
+
+    def _run(
+        self,
+        inputs: Sequence[str] | Sequence[tuple[str, str]],
+        add_special_tokens: bool,
+        offsets: bool,
+        param: str,
+    ) -> list[Encoding]:
+        run = self._backend.encode_batch if offsets else self._backend.encode_batch_fast
+        try:
+            return list(run(inputs, add_special_tokens=add_special_tokens))
+        except TypeError:
+            # Python strings may hold what is no text: half of a surrogate pair.
+            _refuse_surrogates(inputs, param)
+            raise
 
     def _shortened(
         self, texts: list[str], max_tokens: int, side: TruncationSide
@@ -244,6 +258,18 @@ class Tokenizer:
                     param=param,
                 )
         return list(ids)
+
+
+def _refuse_surrogates(inputs: Sequence[str] | Sequence[tuple[str, str]], param: str) -> None:
+    texts = [text for item in inputs for text in ([item] if isinstance(item, str) else item)]
+    for text in texts:
+        at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+        if at is not None:
+            raise InvalidRequest(
+                f"A text has half of a surrogate pair, {text[at]!r}, at character {at}, so it is "
+                "not valid Unicode.",
+                param=param,
+            )
 
 
 def _encoded(encoding: Encoding, pair: bool, offsets: bool, start: int) -> Encoded:

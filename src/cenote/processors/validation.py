@@ -56,7 +56,9 @@ def check_options(options: PromptOptions, max_model_len: int) -> None:
     """Checks the fields that every request has; engine-level extras are checked by `extras`."""
     for name in ("request_id", "adapter", "prompt", "prompt_name", "input_type"):
         check_type(getattr(options, name), name, str, "a string")
-    check_type(options.use_activation, "use_activation", bool, "true or false")
+    for name in ("use_activation", "add_special_tokens"):
+        check_type(getattr(options, name), name, bool, "true or false")
+    check_type(options.pooling_params, "pooling_params", PoolingParams, "PoolingParams")
     check_type(options.chat_template_kwargs, "chat_template_kwargs", Mapping, "a map")
     check_truncation(options, max_model_len)
     check_integer(options.priority, "priority", least=-_INT64, most=_INT64 - 1)
