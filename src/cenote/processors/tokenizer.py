@@ -19,6 +19,7 @@ from cenote.errors import InputTooLong, InvalidRequest
 from cenote.params import TruncationSide
 from cenote.processors.long_text import deciding_part
 from cenote.processors.tokenizer_files import load_tokenizer_files
+from cenote.processors.surrogates import refuse_surrogates
 from cenote.processors.truncation import Strategy, cut, kept_positions
 
 
@@ -203,7 +204,7 @@ class Tokenizer:
             return list(run(inputs, add_special_tokens=add_special_tokens))
         except TypeError:
             # Python strings may hold what is no text: half of a surrogate pair.
-            _refuse_surrogates(inputs, param)
+            refuse_surrogates(inputs, param)
             raise
 
     def _shortened(
@@ -258,18 +259,6 @@ class Tokenizer:
                     param=param,
                 )
         return list(ids)
-
-
-def _refuse_surrogates(inputs: Sequence[str] | Sequence[tuple[str, str]], param: str) -> None:
-    texts = [text for item in inputs for text in ([item] if isinstance(item, str) else item)]
-    for text in texts:
-        at = next((i for i, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-        if at is not None:
-            raise InvalidRequest(
-                f"A text has half of a surrogate pair, {text[at]!r}, at character {at}, so it is "
-                "not valid Unicode.",
-                param=param,
-            )
 
 
 def _encoded(encoding: Encoding, pair: bool, offsets: bool, start: int) -> Encoded:
