@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from test_jina_embeddings_v3 import LONG, save_adapted
 from tiny import MakeTiny
 from torch import Tensor
 from torch.nn import functional as F
@@ -211,3 +212,19 @@ def test_an_unknown_adapter_is_refused_by_name(make_tiny: MakeTiny, tmp_path: Pa
         llm.embed("a", adapter="two")
     with pytest.raises(InvalidRequest, match="adapters must be name=folder"):
         LLM(str(base), adapters=("one",))
+
+
+def test_a_model_with_adapters_of_its_own_takes_others(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    plain = make_tiny("JinaEmbeddingsV3Model", "unigram", **LONG)
+    base, own = save_adapted(plain, tmp_path / "own")
+    targets = ("Wqkv", "out_proj", "fc2")
+    merged = save_adapter(tmp_path / "one", plain, targets, 1)
+    folder = save_merged(tmp_path / "merged", plain, merged)
+    with LLM(str(base), dtype="float32", adapters=(f"one={tmp_path / 'one'}",)) as llm:
+        prompts = random_ids_of(llm)
+        found = [vectors(llm, prompts, name) for name in ("one", "separation")]
+        with pytest.raises(ModelLoadError, match="an adapter 'separation' of its own"):
+            LLM(str(base), adapters=(f"separation={tmp_path / 'one'}",))
+    for ours, path in zip(found, (folder, own[2]), strict=True):
+        theirs = reference_vectors(path, prompts, last=False)
+        assert (ours - theirs).abs().max() <= 1e-5

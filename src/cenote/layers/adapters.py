@@ -46,9 +46,14 @@ class ActiveAdapters:
     One thread at a time, as the model itself.
     """
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self.numbers = {name: number for number, name in enumerate(names)}
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
         self.groups: Sequence[AdapterRows] = ()
+
+    def add(self, names: Iterable[str]) -> None:
+        """Further adapters, numbered on in their order."""
+        for name in names:
+            self.numbers.setdefault(name, len(self.numbers))
 
     def for_batch(self, batch: PackedBatch) -> None:
         """What runs next are the batch's tokens."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cenote.kernels.activation import activate
 from cenote.kernels.linear import LinearWeight, finish, linear
 from cenote.kernels.norm import NormWeight, norm
-from cenote.layers.adapters import LinearAdapters
+from cenote.layers.adapters import ActiveAdapters, LinearAdapters
 from cenote.layers.packing import WeightForm
 
 
@@ -28,6 +28,7 @@ class Linear(nn.Module):
     apart: LinearWeight | None = None  # for a product of its own, where `prepared` is in halves
     adapters: LinearAdapters | None = None
     adaptable: bool = True
+    sensitive: bool = False  # int8 costs more accuracy here than elsewhere
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Linear(nn.Module):
     def pack(self, form: WeightForm, *, halves: bool = False, apart: bool = False) -> None:
         """Prepares the weight; `halves` for the first product of a gated MLP, and `apart` where it
         is to be a product of its own as well."""
-        int8 = form.int8 and self.dtype is None
+        int8 = form.int8 and self.dtype is None and not (form.spare and self.sensitive)
         dtype = self.dtype or form.dtype
         self.prepared = LinearWeight.prepare(
             self.weight, self.bias, dtype, int8=int8, halves=halves
@@ -65,6 +66,12 @@ class Linear(nn.Module):
             self.apart = LinearWeight.prepare(self.weight, self.bias, dtype, int8=int8)
         self.register_parameter("weight", None)
         self.register_parameter("bias", None)
+
+    def adapted_by(self, active: ActiveAdapters) -> LinearAdapters:
+        """Its adapters, to add some to; `active` says which rows have which, as for all others."""
+        if self.adapters is None:
+            self.adapters = LinearAdapters(active)
+        return self.adapters
 
     @property
     def is_changed(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cenote.kernels.embedding import embed
 from cenote.kernels.norm import norm
-from cenote.layers.adapters import AdapterRows
+from cenote.layers.adapters import ActiveAdapters, AdapterRows, Change, LinearAdapters
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
@@ -30,7 +30,10 @@ class LoraSpec:
 
 
 class LowRank(nn.Module):
-    """What adapters add to a product with a matrix `[out, in]`: scale · (x · aᵀ) · bᵀ, float32."""
+    """What adapters add to a product with a matrix `[out, in]`: scale · (x · aᵀ) · bᵀ, float32.
+
+    It only holds the parameters; the product itself uses them.
+    """
 
     def __init__(self, spec: LoraSpec, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -39,13 +42,11 @@ class LowRank(nn.Module):
         self.a = nn.Parameter(torch.empty(spec.count, *shape_a, dtype=torch.float32))
         self.b = nn.Parameter(torch.empty(spec.count, *shape_b, dtype=torch.float32))
 
-    def forward(self, x: Tensor, groups: Sequence[AdapterRows]) -> Tensor:
-        """`[T, in] → [T, out]` float32, zero in rows without an adapter."""
-        out = x.new_zeros((x.shape[0], self.b.shape[1]), dtype=torch.float32)
-        for group in groups:
-            low = x[group.rows].float() @ self.a[group.adapter].T
-            torch.mul(low @ self.b[group.adapter].T, self.spec.scale, out=out[group.rows])
-        return out
+    def add_to(self, adapters: LinearAdapters) -> None:
+        """Adds the changes to the product's adapters, under the numbers of their rows."""
+        for number in range(self.spec.count):
+            low = (self.a[number], self.b[number] * self.spec.scale)
+            adapters.add(number, Change(slice(None), low))
 
 
 class LowRankTable(nn.Module):
@@ -60,12 +61,19 @@ class LowRankTable(nn.Module):
     def add_to(self, out: Tensor, ids: Tensor, groups: Sequence[AdapterRows]) -> None:
         """Adds to out `[T, width]` float32 in place; ids `[T]`."""
         for group in groups:
+            if group.adapter >= self.spec.count:
+                continue
             low = self.a[group.adapter][ids[group.rows].long()]
             out[group.rows] += low @ self.b[group.adapter] * self.spec.scale
 
 
 class AdaptedEmbedding(TokenEmbedding):
-    """Tables of words and types, both with adapters, and a norm after their sum."""
+    """Tables of words and types, both with adapters, and a norm after their sum.
+
+    `active` is set once the model is filled; adapters that aren't the table's change nothing.
+    """
+
+    active: ActiveAdapters
 
     def __init__(
         self, spec: LoraSpec, vocab: int, hidden: int, *, types: int, layer_norm: LayerNorm
@@ -74,8 +82,11 @@ class AdaptedEmbedding(TokenEmbedding):
         self.words_lora = LowRankTable(spec, vocab, hidden)
         self.types_lora = LowRankTable(spec, types, hidden)
 
-    def adapted(self, batch: PackedBatch, groups: Sequence[AdapterRows]) -> Tensor:
-        """As `forward`, with each sequence's adapter."""
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """As any table's, with each sequence's adapter."""
+        groups = self.active.groups
+        if not groups:
+            return super().forward(batch)
         bare = replace(self.tables, norm=None)
         out = embed(batch.input_ids, batch.positions, batch.token_type_ids, bare)
         types = batch.token_type_ids

@@ -15,10 +15,14 @@ from torch import nn
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """What matrices are to become. `dtype` is what products compute in; int8 only packs smaller."""
+    """What matrices are to become. `dtype` is what products compute in; int8 only packs smaller.
+
+    `spare`: matrices whose rounding costs most stay in `dtype` (`Linear.sensitive`).
+    """
 
     dtype: torch.dtype
     int8: bool = False
+    spare: bool = False
 
     @property
     def load_dtype(self) -> torch.dtype:

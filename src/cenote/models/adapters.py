@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from cenote.errors import ModelLoadError
-from cenote.layers.adapters import ActiveAdapters, Change, LinearAdapters
+from cenote.layers.adapters import Change
 from cenote.layers.linear import Linear
 from cenote.loader.checkpoint import open_checkpoint
 from cenote.loader.peft import Adapter, read_adapter
-from cenote.loader.plan import Plan, Shapes, assign, assign_all
+from cenote.loader.plan import Plan, Shapes, Source, assign, assign_all
 from cenote.models.base import PoolingModel
 
 
@@ -63,13 +63,19 @@ class _Layout:
         layer = self.model.get_submodule(module)
         if not isinstance(layer, Linear) or not layer.adaptable:
             raise ModelLoadError("only plain matrix products can be changed")
+        return _Place(layer, leaf, self._rows(target, source))
+
+    def _rows(self, target: str, source: Source) -> slice:
+        """The rows that a tensor has, or would have, in the parameter that it is for."""
+        rows = self.parameters[target][0]
         sizes = [part.shape(self.tensors)[0] for part in self.plan.get(target, ())]
+        if source.count == 1:
+            return slice(0, rows)
         if len(sizes) != source.count:
-            raise ModelLoadError(
-                f"it is one of {source.count} matrices, which the checkpoint keeps as {len(sizes)}"
-            )
+            # The checkpoint has them in one: where they don't have equal parts, no shape fits.
+            sizes = [rows // source.count] * source.count
         first = sum(sizes[: source.index])
-        return _Place(layer, leaf, slice(first, first + sizes[source.index]))
+        return slice(first, first + sizes[source.index])
 
 
 def attach_adapters(model: PoolingModel, folders: Mapping[str, Path]) -> None:
@@ -78,8 +84,7 @@ def attach_adapters(model: PoolingModel, folders: Mapping[str, Path]) -> None:
     Raises ModelLoadError that names the adapter and every module that can't be changed.
     """
     layout = _Layout.of(model)
-    model.adapters = ActiveAdapters(folders)
-    model.register_forward_pre_hook(lambda served, args: served.adapters.for_batch(args[0]))
+    model.adapters.add(folders)
     for name, folder in folders.items():
         problems, number = [], model.adapters.numbers[name]
         for tensor, change in _changes(read_adapter(folder)):
@@ -117,15 +122,14 @@ def _attach(
     )
     if found != wanted:
         raise ModelLoadError(f"its shape is {found}, the model's is {wanted}")
-    if layer.adapters is None:
-        layer.adapters = LinearAdapters(layout.model.adapters)
+    adapters = layer.adapted_by(layout.model.adapters)
     if not isinstance(change, Tensor):
         low = (change[0].to(now.device), change[1].to(now.device))
-        layer.adapters.add(number, Change(rows, low))
+        adapters.add(number, Change(rows, low))
         return
     difference = change.to(now.device) - now.float()
     if place.leaf == "bias":
-        layer.adapters.add(number, Change(rows, bias=difference))
+        adapters.add(number, Change(rows, bias=difference))
     else:
         identity = torch.eye(difference.shape[0], device=now.device)
-        layer.adapters.add(number, Change(rows, (difference, identity)))
+        adapters.add(number, Change(rows, (difference, identity)))

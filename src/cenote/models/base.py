@@ -52,6 +52,12 @@ class PoolingModel(nn.Module):
         self.config = config
         self.adapters = ActiveAdapters()
 
+    def __call__(self, batch: PackedBatch) -> Tensor:
+        """`forward`, its layers told which rows have which adapter."""
+        self.adapters.for_batch(batch)
+        hidden: Tensor = super().__call__(batch)
+        return hidden
+
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[T, hidden]`, float32."""
         raise NotImplementedError

@@ -7,7 +7,6 @@ adapter a request wants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, cast
 
 import torch
@@ -17,15 +16,13 @@ from cenote.config.fields import positive_float, positive_int
 from cenote.config.model import ModelConfig
 from cenote.config.rope import rope_config
 from cenote.errors import ModelLoadError
-from cenote.kernels.activation import activate
-from cenote.kernels.attention import AttentionTerms
-from cenote.layers.adapters import AdapterRows, adapter_rows
+from cenote.layers.adapters import ActiveAdapters
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
 from cenote.layers.lora import AdaptedEmbedding, LoraSpec, LowRank
 from cenote.layers.mlp import MLP
 from cenote.layers.norm import LayerNorm
-from cenote.layers.packed import PackedBatch
+from cenote.layers.packing import WeightForm, pack_weights
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
@@ -101,32 +98,14 @@ class AdaptedLayer(PostNormLayer):
         if spec is not None:
             self.lora = nn.ModuleDict({name: LowRank(spec, *size) for name, size in sizes.items()})
 
-    def adapted(
-        self,
-        hidden: Tensor,
-        batch: PackedBatch,
-        terms: AttentionTerms,
-        groups: Sequence[AdapterRows],
-    ) -> Tensor:
-        """As `forward`, with each sequence's adapter: its change goes in as a residual."""
-        attention, mlp = self.attention, cast(MLP, self.mlp)
-        change: Tensor = self.lora["qkv"](hidden, groups)
-        context = attention.mix(attention.qkv(hidden, residual=change), batch, terms)
-        hidden = attention.out(
-            context,
-            residual=hidden + self.lora["out"](context, groups),
-            post_norm=self.attention_norm.prepared,
-            out_dtype=torch.float32,
-        )
-        up = mlp.up(hidden, residual=self.lora["up"](hidden, groups))
-        up = activate(mlp.activation, up)
-        out: Tensor = mlp.down(
-            up,
-            residual=hidden + self.lora["down"](up, groups),
-            post_norm=self.mlp_norm.prepared,
-            out_dtype=torch.float32,
-        )
-        return out
+    def share_adapters(self, active: ActiveAdapters) -> None:
+        """Puts the adapters on the products that they change."""
+        parts = {"attention": self.attention, "mlp": cast(MLP, self.mlp)}
+        for name, place in _PLACES.items():
+            part, _, leaf = place.partition(".")
+            product: Linear = getattr(parts[part], leaf)
+            cast(LowRank, self.lora[name]).add_to(product.adapted_by(active))
+        del self.lora
 
 
 class JinaEmbeddingsV3Model(BertModel):
@@ -140,7 +119,7 @@ class JinaEmbeddingsV3Model(BertModel):
     def __init__(self, config: ModelConfig) -> None:
         self.spec = _lora_spec(config)
         super().__init__(config)
-        self.numbers = {name: number for number, name in enumerate(config.adapters)}
+        self.adapters.add(config.adapters)
 
     def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
         """Tables with positions only where they are absolute; those count as XLM-RoBERTa's do."""
@@ -168,16 +147,14 @@ class JinaEmbeddingsV3Model(BertModel):
             AdaptedLayer(config, rotary, self.spec) for _ in range(config.num_layers)
         )
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
-        groups = adapter_rows(batch, self.numbers)
-        if not groups:
-            return super().forward(batch)
-        hidden = cast(AdaptedEmbedding, self.embeddings).adapted(batch, groups)
-        terms = self.terms(batch)
-        for layer in self.layers:
-            hidden = cast(AdaptedLayer, layer).adapted(hidden, batch, terms, groups)
-        return hidden
+    def pack(self, form: WeightForm) -> None:
+        """Gives the products their adapters, then packs them."""
+        if self.spec is not None:
+            cast(AdaptedEmbedding, self.embeddings).active = self.adapters
+            for layer in self.layers:
+                cast(AdaptedLayer, layer).share_adapters(self.adapters)
+        for child in self.children():
+            pack_weights(child, form)
 
 
 def _is_rotary(config: ModelConfig) -> bool:
