@@ -33,8 +33,9 @@ from cenote.params import PoolingParams
 SIZES = {"small": (384, 6, 6, 2, 64, 1024), "0.6b": (1024, 28, 16, 8, 128, 3072)}
 VOCABULARY = 32000
 LENGTH = 1024
-WEIGHT_RANGE = 0.04
-LEAST = {"float32": 0.99999, "bfloat16": 0.999}
+WEIGHT_RANGE = 0.03
+# transformers also rounds the sums between layers to bfloat16, which tells in a deep random model.
+LEAST = {"float32": 0.99999, "bfloat16": 0.995}
 
 Prompts = Sequence[list[int]]
 

@@ -28,7 +28,7 @@ from cenote.cli.load import run_load
 from cenote.loader.hub import resolve
 
 # Queries in a row to one server before the next one has its turn.
-TURN = 10
+TURN = 5
 
 # Bulk requests that are always in flight, and texts in each.
 BULK_CLIENTS = 2
@@ -39,6 +39,7 @@ BULK_WARMUP_SECONDS = 2.0
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--queries", type=int, default=200, help="of each server, in each state")
+    parser.add_argument("--seconds", type=float, default=30, help="bound on each state")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--model", default="minilm")
     parser.add_argument("--python-for", action="append", default=[], metavar="ENVIRONMENT=PATH")
@@ -65,10 +66,13 @@ def bulk(url: str) -> Iterator[None]:
         process.wait()
 
 
-def ask(urls: Mapping[str, str], queries: int) -> dict[str, list[float]]:
-    """Milliseconds of each query, the servers taking turns."""
+def ask(urls: Mapping[str, str], queries: int, seconds: float) -> dict[str, list[float]]:
+    """Milliseconds of each query, the servers taking turns; no turn begins after `seconds`."""
     taken: dict[str, list[float]] = {name: [] for name in urls}
+    until = time.monotonic() + seconds
     for at in range(0, queries, TURN):
+        if at and time.monotonic() > until:
+            break
         texts = workloads.texts("short", TURN, seed=at)
         for name, url in urls.items():
             load = run_load(url, texts, clients=1)
@@ -88,6 +92,7 @@ def row(name: str, idle: list[float], busy: list[float], step: float) -> dict[st
     p50, busy_p99 = float(np.percentile(idle, 50)), float(np.percentile(busy, 99))
     return {
         "name": name,
+        "queries": len(busy),
         "idle_p50_ms": round(p50, 2),
         "idle_p99_ms": round(float(np.percentile(idle, 99)), 2),
         "busy_p50_ms": round(float(np.percentile(busy, 50)), 2),
@@ -111,11 +116,11 @@ def main() -> None:
             urls["infinity"] = stack.enter_context(infinity(python, folder, args.dtype))
         for url in urls.values():
             run_load(url, workloads.texts("short", TURN), clients=1)
-        idle = ask(urls, args.queries)
+        idle = ask(urls, args.queries, args.seconds)
         rows = []
         for name, url in urls.items():
             with bulk(url):
-                busy = ask({name: url}, args.queries)[name]
+                busy = ask({name: url}, args.queries, args.seconds)[name]
             rows.append(row(name, idle[name], busy, step_ms(url) if name == "cenote" else 0.0))
     print_table(f"A short query over HTTP, {args.queries} of each", rows)
     print_json("latency", {"latency": rows})

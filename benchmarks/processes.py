@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -47,7 +48,8 @@ def _running(
     command: Sequence[str], url: str, timeout: float, path: str = "/health"
 ) -> Iterator[str]:
     """Runs a server until the block ends."""
-    process = subprocess.Popen(command)
+    verbose = os.environ.get("BENCHMARK_VERBOSE")
+    process = subprocess.Popen(command, stderr=None if verbose else subprocess.DEVNULL)
     try:
         wait_for(url, process, timeout, path)
         yield url

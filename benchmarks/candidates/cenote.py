@@ -15,7 +15,7 @@ class Embedder:
 
     def __init__(self, name: str, model: str, **fields: object) -> None:
         self.name = name
-        self._llm = LLM(model, **fields)
+        self._llm = LLM(model, profile=False, **fields)
 
     def run(self, work: Sequence[str]) -> Array:
         results = self._llm.embed(work, truncate_prompt_tokens=-1, progress=False)
@@ -36,7 +36,7 @@ class Reranker:
     def __init__(self, name: str, model: str, **fields: object) -> None:
         self.name = name
         # A real stream of queries has few repeats: reuse of encoded queries would flatter us.
-        self._llm = LLM(model, query_cache_bytes=0, **fields)
+        self._llm = LLM(model, profile=False, query_cache_bytes=0, **fields)
 
     def run(self, work: RerankWork) -> Array:
         scores = self._llm.score(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import typer
@@ -18,16 +18,29 @@ from numpy.typing import NDArray
 from cenote.cli.args import with_flags
 from cenote.cli.console import note, stderr
 from cenote.cli.offline import open_model
-from cenote.config.engine import EngineConfig
+from cenote.cli.ranking import Ranking, agreement
+from cenote.cli.workload import make_texts
+from cenote.config.engine import DTypeName, EngineConfig
 from cenote.config.static import MODEL_TYPE
 from cenote.errors import CenoteError, InvalidRequest
 
 DType = Literal["float32", "bfloat16"]
+Form = Literal["float32", "bfloat16", "int8", "int8-mixed"]
 Array = NDArray[np.float32]
 
 # Largest difference of one number in vectors of length one (longer ones are scaled to it), and the
 # least cosine of two vectors.
-BOUNDS: dict[DType, tuple[float, float]] = {"float32": (1e-5, 1 - 1e-6), "bfloat16": (2e-2, 0.9995)}
+BOUNDS: dict[Form, tuple[float, float]] = {
+    "float32": (1e-5, 1 - 1e-6),
+    "bfloat16": (2e-2, 0.9995),
+    "int8-mixed": (1e-1, 0.98),
+    "int8": (1e-1, 0.97),
+}
+DTYPES: tuple[DType, ...] = ("float32", "bfloat16")
+
+# With quantised products: passages whose nearest neighbours are compared.
+RANKED_TEXTS = 200
+LEAST_MEDIAN_COSINE = 0.99
 
 QUERY = "What is the capital of France?"
 TEXTS = (
@@ -50,14 +63,16 @@ TEXTS = (
 class Difference:
     """How far two sets of results are apart."""
 
-    dtype: DType
+    form: Form
     largest: float
     cosine: float
+    ranking: Ranking | None = None
 
     @property
     def within(self) -> bool:
-        most, least = BOUNDS[self.dtype]
-        return self.largest <= most and self.cosine >= least
+        most, least = BOUNDS[self.form]
+        usual = 1.0 if self.ranking is None else self.ranking.median_cosine
+        return self.largest <= most and self.cosine >= least and usual >= LEAST_MEDIAN_COSINE
 
 
 @with_flags(leave_out=("model", "dtype"), engine=EngineConfig)
@@ -72,18 +87,24 @@ def verify(
     """Compare with sentence-transformers on this machine; exit code 1 when out of bounds.
 
     Embedding models, cross-encoders, ColBERT models and sparse models: whatever the model is.
+    With --quantization: what that gives, and for embeddings also how far neighbours stay the same.
     """
     from cenote.loader.hub import resolve
 
     folder = resolve(model, engine.revision).folder
+    quantized = None if engine.quantization == "none" else engine.quantization
+    dtypes = DTYPES if dtype == "both" and not quantized else (dtype,)
     differences = []
     expected: list[Array] | None = None
-    for name in BOUNDS if dtype == "both" else (dtype,):
-        with open_model(replace(engine, model=model, dtype=name)) as llm:
+    for name in dtypes:
+        wanted: DTypeName = "auto" if name == "both" else name
+        form = quantized or cast(Form, name)
+        with open_model(replace(engine, model=model, dtype=wanted)) as llm:
             kind = _kind(llm)
+            texts = _texts(llm, kind)
             normalize = llm.model_config.pooler.normalize
-            expected = expected or _reference(folder, kind, _texts(llm), normalize)
-            differences.append(_compare(name, _ours(llm, kind), expected))
+            expected = expected or _reference(folder, kind, texts, normalize)
+            differences.append(_compare(form, _ours(llm, kind, texts), expected))
     _report(model, kind, differences)
     if not all(item.within for item in differences):
         raise typer.Exit(1)
@@ -104,29 +125,33 @@ def _kind(llm: Any) -> Kind:
     )
 
 
-def _ours(llm: Any, kind: Kind) -> list[Array]:
+def _ours(llm: Any, kind: Kind, texts: Sequence[str]) -> list[Array]:
     if kind == "embed":
-        return [item.embedding for item in llm.embed(_texts(llm), truncate_prompt_tokens=-1)]
+        return [item.embedding for item in llm.embed(texts, truncate_prompt_tokens=-1)]
     if kind == "sparse":
         query = llm.encode(QUERY, input_type="query")
-        documents = llm.encode(TEXTS, input_type="document", truncate_prompt_tokens=-1)
-        rows = np.zeros((len(TEXTS) + 1, llm.model_config.vocab_size), np.float32)
+        documents = llm.encode(texts, input_type="document", truncate_prompt_tokens=-1)
+        rows = np.zeros((len(texts) + 1, llm.model_config.vocab_size), np.float32)
         for row, item in zip(rows, (*query, *documents), strict=True):
             row[item.token_ids] = item.weights
         return list(rows)
     if kind == "cross_encoder":
-        scores = llm.score(QUERY, TEXTS, truncate_prompt_tokens=-1)
+        scores = llm.score(QUERY, texts, truncate_prompt_tokens=-1)
         return [np.array([item.score], np.float32) for item in scores]
     query = llm.encode([QUERY], task="token_embed", input_type="query")
     documents = llm.encode(
-        TEXTS, task="token_embed", input_type="document", truncate_prompt_tokens=-1
+        texts, task="token_embed", input_type="document", truncate_prompt_tokens=-1
     )
     return [item.embeddings for item in (*query, *documents)]
 
 
-def _texts(llm: Any) -> list[str]:
-    """The texts that the model takes: a static one has nothing to say of an empty text."""
-    return [text for text in TEXTS if text or llm.model_config.model_type != MODEL_TYPE]
+def _texts(llm: Any, kind: Kind) -> list[str]:
+    """The texts that the model takes: a static one has nothing to say of an empty text. Quantised
+    embeddings also get the passages that are ranked."""
+    texts = [text for text in TEXTS if text or llm.model_config.model_type != MODEL_TYPE]
+    if kind == "embed" and llm.config.quantization != "none":
+        texts += make_texts("passages", RANKED_TEXTS, seed=2)
+    return texts
 
 
 def _reference(folder: Path, kind: Kind, texts: Sequence[str], normalize: bool) -> list[Array]:
@@ -146,19 +171,19 @@ def _reference(folder: Path, kind: Kind, texts: Sequence[str], normalize: bool) 
         return list(embedder.encode(list(texts), normalize_embeddings=normalize))
     if kind == "sparse":
         sparse = reference.SparseEncoder(name, device="cpu")
-        left, right = sparse.encode_query([QUERY]), sparse.encode_document(list(TEXTS))
+        left, right = sparse.encode_query([QUERY]), sparse.encode_document(list(texts))
         return [*left.to_dense().numpy(), *right.to_dense().numpy()]
     if kind == "cross_encoder":
-        pairs = [(QUERY, text) for text in TEXTS]
+        pairs = [(QUERY, text) for text in texts]
         scores = reference.CrossEncoder(name, device="cpu").predict(pairs)
         return [np.array([score], np.float32) for score in scores]
     encoder = reference.MultiVectorEncoder(name, device="cpu")
     query = encoder.encode_query([QUERY], convert_to_numpy=True)
-    documents = encoder.encode_document(list(TEXTS), convert_to_numpy=True)
+    documents = encoder.encode_document(list(texts), convert_to_numpy=True)
     return [np.asarray(item) for item in (*query, *documents)]
 
 
-def _compare(dtype: DType, ours: Sequence[Array], theirs: Sequence[Array]) -> Difference:
+def _compare(form: Form, ours: Sequence[Array], theirs: Sequence[Array]) -> Difference:
     """Both as lists of vectors or of matrices with one vector a row."""
     largest, cosine = 0.0, 1.0
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -174,7 +199,9 @@ def _compare(dtype: DType, ours: Sequence[Array], theirs: Sequence[Array]) -> Di
         norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
         if left.shape[1] > 1:
             cosine = min(cosine, float(((left * right).sum(axis=1) / norms).min()))
-    return Difference(dtype, largest, cosine)
+    ranked = len(ours) > RANKED_TEXTS
+    ranking = agreement(ours[-RANKED_TEXTS:], theirs[-RANKED_TEXTS:]) if ranked else None
+    return Difference(form, largest, cosine, ranking)
 
 
 def _report(model: str, kind: Kind, differences: Sequence[Difference]) -> None:
@@ -182,10 +209,10 @@ def _report(model: str, kind: Kind, differences: Sequence[Difference]) -> None:
 
     table = Table("dtype", "largest difference", "allowed", "least cosine", "wanted", "")
     for item in differences:
-        most, least = BOUNDS[item.dtype]
+        most, least = BOUNDS[item.form]
         verdict = "[green]ok[/]" if item.within else "[bold red]out of bounds[/]"
         table.add_row(
-            item.dtype,
+            item.form,
             f"{item.largest:.2e}",
             f"{most:.0e}",
             f"{item.cosine:.7f}",
@@ -193,8 +220,19 @@ def _report(model: str, kind: Kind, differences: Sequence[Difference]) -> None:
             verdict,
         )
     stderr.print(table)
-    results = {
-        item.dtype: {"max_abs": item.largest, "min_cosine": item.cosine, "ok": item.within}
-        for item in differences
-    }
+    results: dict[str, dict[str, object]] = {}
+    for item in differences:
+        seen: dict[str, object] = {
+            "max_abs": item.largest,
+            "min_cosine": item.cosine,
+            "ok": item.within,
+        }
+        if item.ranking is not None:
+            found = item.ranking
+            note(
+                f"{RANKED_TEXTS} passages: median cosine {found.median_cosine:.5f}; the nearest "
+                f"neighbour stays for {found.top1:.1%}, and {found.top10:.1%} of the nearest ten"
+            )
+            seen |= asdict(found)
+        results[item.form] = seen
     typer.echo(json.dumps({"model": model, "kind": kind, "results": results}))

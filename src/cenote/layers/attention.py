@@ -37,6 +37,7 @@ class SelfAttention(nn.Module):
         self.kv_layer = kv_layer
         self.sizes = [spec.q_size, spec.kv_size, spec.kv_size]
         self.qkv = Linear(hidden, sum(self.sizes), bias=bias)
+        self.qkv.sensitive = True
         self.out = Linear(spec.q_size, hidden, bias=bias if out_bias is None else out_bias)
         self.rotary = rotary
 

@@ -6,6 +6,7 @@ tokenizer, no pooling and no request.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,12 @@ class SelfLoading(Protocol):
     def load(self, dtype: torch.dtype) -> None: ...
 
 
+logger = logging.getLogger(__name__)
+
+# Instruction sets on which int8 products were measured to be faster than any others.
+FAST_INT8 = frozenset({"amx", "amx_emulated", "avx512_bf16", "avx512_vnni"})
+
+
 def compute_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """What products really compute in: CPUs have no fast float16, so there it is float32.
 
@@ -53,13 +60,7 @@ def load_model(
     """
     dtype = compute_dtype(dtype, device)
     backend.configure(engine.kernels, device, dtype, threads=engine.threads)
-    form = WeightForm(dtype, int8=engine.quantization == "int8")
-    if form.int8 and backend.native() is None:
-        raise ModelLoadError(
-            "quantization=int8 needs the native kernels, and this process runs on "
-            f"{backend.describe()}.",
-            param="quantization",
-        )
+    form = weight_form(dtype, engine)
     with _building(form.load_dtype):
         model = serving_class(config)(config)
     if isinstance(model, SelfLoading):
@@ -107,6 +108,30 @@ def adapter_folders(engine: EngineConfig, config: ModelConfig) -> dict[str, Path
         if name in config.adapters:
             raise ModelLoadError(f"The model has an adapter {name!r} of its own.", param="adapters")
     return {name: resolve(source).folder for name, source in named.items()}
+
+
+def weight_form(dtype: torch.dtype, engine: EngineConfig) -> WeightForm:
+    """What `quantization` asks for, with the kernels that have been configured.
+
+    Raises ModelLoadError where it needs kernels that can't be used.
+    """
+    wanted = engine.quantization
+    if wanted == "none":
+        return WeightForm(dtype)
+    if backend.native() is None:
+        raise ModelLoadError(
+            f"quantization={wanted} needs the native kernels, and this process runs on "
+            f"{backend.describe()}.",
+            param="quantization",
+        )
+    if backend.instruction_set() not in FAST_INT8:
+        logger.warning(
+            "quantization=%s saves memory, but this processor (%s) has no int8 products of its "
+            "own: it may be no faster than without.",
+            wanted,
+            backend.instruction_set(),
+        )
+    return WeightForm(dtype, int8=True, spare=wanted == "int8-mixed")
 
 
 def serving_class(config: ModelConfig) -> type[PoolingModel]:
