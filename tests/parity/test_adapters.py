@@ -204,6 +204,20 @@ def test_modules_that_cannot_be_changed_are_all_named(make_tiny: MakeTiny, tmp_p
         LLM(str(base), adapters=(f"two={tmp_path / 'two'}",))
 
 
+def test_weights_that_distances_share_are_refused(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    sizes = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "share_att_key": True}
+    base = make_tiny("DebertaV2Model", "wordpiece", **sizes)
+    merged = save_adapter(tmp_path / "out", base, ("dense",), 1)
+    save_adapter(tmp_path / "query", base, ("query_proj",), 1)
+    with LLM(str(base), dtype="float32", adapters=(f"out={tmp_path / 'out'}",)) as llm:
+        prompts = random_ids_of(llm)
+        found = vectors(llm, prompts, "out")
+    folder = save_merged(tmp_path / "merged", base, merged)
+    assert (found - reference_vectors(folder, prompts, last=False)).abs().max() <= 1e-5
+    with pytest.raises(ModelLoadError, match=r"query_proj.weight: only plain matrix products"):
+        LLM(str(base), adapters=(f"query={tmp_path / 'query'}",))
+
+
 def test_an_unknown_adapter_is_refused_by_name(make_tiny: MakeTiny, tmp_path: Path) -> None:
     base = make_tiny("BertModel", "wordpiece")
     save_adapter(tmp_path / "one", base, ("query",), 1)
