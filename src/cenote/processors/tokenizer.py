@@ -18,8 +18,8 @@ from cenote.config.static import MODEL_TYPE as STATIC
 from cenote.errors import InputTooLong, InvalidRequest
 from cenote.params import TruncationSide
 from cenote.processors.long_text import deciding_part
-from cenote.processors.tokenizer_files import load_tokenizer_files
 from cenote.processors.surrogates import refuse_surrogates
+from cenote.processors.tokenizer_files import load_tokenizer_files
 from cenote.processors.truncation import Strategy, cut, kept_positions
 
 
