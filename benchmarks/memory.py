@@ -1,68 +1,80 @@
 """Peak resident memory of each candidate in a process of its own, and whether it stays flat.
 
-python -m benchmarks.memory --texts 4000
+    python -m benchmarks.memory --texts 4000
+    python -m benchmarks.memory --candidates cenote-bf16 --texts 1000000 --seconds 3600
+
+Texts have ever new lengths, from one word to `--words`, so that
+anything kept per shape or per text would grow. Flat: within 3 % from the half of the run on.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
+import random
+import time
+from typing import Any
 
-import psutil
-
-from benchmarks.candidates import EMBEDDERS, load
+from benchmarks.candidates import EMBEDDERS, interpreters, load
 from benchmarks.harness import print_json, print_table
-from cenote.cli.workload import make_texts
+from benchmarks.remote import Remote
+from cenote.cli.workload import words
 from cenote.loader.hub import resolve
 
-PARTS = 8
-MIB = 1 << 20
+PART_TEXTS = 500
+FLAT = 0.03
+FIRST = ["The first text."]
 
 
-def watch(name: str, count: int) -> None:
-    """In the child: embeds texts of ever new lengths in parts; prints the memory after each."""
-    import resource
+def make_part(number: int, longest: int) -> list[str]:
+    """Texts of one to `longest` words, all lengths alike."""
+    rng = random.Random(number)
+    source = words()
+    sizes = [rng.randint(1, longest) for _ in range(PART_TEXTS)]
+    starts = [rng.randrange(len(source) - longest) for _ in sizes]
+    return [" ".join(source[at : at + size]) for at, size in zip(starts, sizes, strict=True)]
 
-    (candidate,) = load(EMBEDDERS, [name], str(resolve("minilm", None).folder))
-    process = psutil.Process()
-    after = []
-    for part in range(PARTS):
-        candidate.run(make_texts("passages", count // PARTS, seed=part))
-        after.append(process.memory_info().rss / MIB)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    candidate.close()
-    print(json.dumps({"peak": peak, "after": after}))
+
+def watch(candidate: Remote, args: argparse.Namespace) -> dict[str, Any]:
+    """Runs part after part; a row with the resident memory at the half and at the end."""
+    until = time.monotonic() + args.seconds
+    seen: list[float] = []
+    done = 0
+    while done < args.texts and time.monotonic() < until:
+        candidate.run(make_part(len(seen), args.words))
+        done += PART_TEXTS
+        seen.append(candidate.resident_mib)
+    half = max(seen[: len(seen) // 2 + 1])
+    last = max(seen[len(seen) // 2 :])
+    return {
+        "name": candidate.name,
+        "texts": done,
+        "peak_mib": round(candidate.peak_mib),
+        "first_part_mib": round(seen[0]),
+        "first_half_mib": round(half),
+        "second_half_mib": round(last),
+        "growth": f"{100 * (last / half - 1):.1f} %",
+        "flat": last <= half * (1 + FLAT),
+    }
 
 
 def main() -> None:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--candidates", nargs="+", default=list(EMBEDDERS), choices=EMBEDDERS)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    names = ["st-fp32", "cenote-bf16"]
+    parser.add_argument("--candidates", nargs="+", default=names, choices=EMBEDDERS)
+    parser.add_argument("--model", default="minilm")
     parser.add_argument("--texts", type=int, default=4000)
-    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--words", type=int, default=60, help="longest text")
+    parser.add_argument("--seconds", type=float, default=300, help="bound on a candidate's run")
+    parser.add_argument("--python-for", action="append", default=[], metavar="ENVIRONMENT=PATH")
     args = parser.parse_args()
-    if args.child:
-        watch(args.child, args.texts)
-        return
+    folder = str(resolve(args.model, None).folder)
+    pythons = interpreters(args.python_for)
     rows = []
     for name in args.candidates:
-        command = [sys.executable, "-m", "benchmarks.memory", "--child", name]
-        done = subprocess.run(
-            [*command, "--texts", str(args.texts)], check=True, capture_output=True, text=True
-        )
-        seen = json.loads(done.stdout.splitlines()[-1])
-        half = seen["after"][PARTS // 2 - 1]
-        rows.append(
-            {
-                "name": name,
-                "peak_mib": round(seen["peak"]),
-                "growth_in_second_half": f"{100 * (seen['after'][-1] / half - 1):.1f} %",
-            }
-        )
-    print_table(f"Memory, {args.texts} passages", rows)
+        for candidate in load(EMBEDDERS, [name], folder, pythons, FIRST):
+            rows.append(watch(candidate, args))
+            candidate.close()
+    print_table("Memory under texts of ever new lengths", rows)
     print_json("memory", {"memory": rows})
 
 
