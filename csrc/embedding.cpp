@@ -1,6 +1,8 @@
 // The sum of a token's table rows (word, position, token type) and the norm that follows it. Indices
 // have been checked by the binding; this file knows nothing of vocabularies.
+#include "memory.hpp"
 #include "rows.hpp"
+#include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA {
 namespace {

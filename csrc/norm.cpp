@@ -1,6 +1,8 @@
 // LayerNorm and RMSNorm over rows, with the residual sum in front, and over each head's slice of a
 // row; L2 normalisation. Knows nothing of layers.
+#include "memory.hpp"
 #include "rows.hpp"
+#include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA {
 namespace {
@@ -37,8 +39,7 @@ void norm_heads(const HeadNormArgs& args, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     T* head = static_cast<T*>(args.x) + r * args.row_stride;
     for (int64_t h = 0; h < args.heads; ++h, head += args.head_dim) {
-      rows::normalise(head, args.head_dim, args.norm,
-                      [&](int64_t i, int64_t n, Vec y) { store_up_to(head + i, y, n); });
+      rows::normalise_into(head, args.head_dim, args.norm, head);
     }
   }
 }

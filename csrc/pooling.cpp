@@ -1,6 +1,7 @@
 // One vector per sequence out of its tokens' rows, accumulated in float32. Knows nothing of heads
 // (dense layers, classifiers) that follow.
 #include "rows.hpp"
+#include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA {
 namespace {

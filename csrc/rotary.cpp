@@ -1,6 +1,7 @@
 // Rotary position embedding in place, inside the packed projection. Knows nothing of how the tables
 // of cosines and sines were scaled.
 #include "rows.hpp"
+#include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA {
 namespace {

@@ -4,10 +4,9 @@
 
 #include <cstdint>
 
-#include "memory.hpp"
+#include "kernels.hpp"
 #include "simd.hpp"
 #include "threads.hpp"
-#include "varlen.hpp"
 
 namespace cenote::CENOTE_ISA::rows {
 
@@ -59,6 +58,12 @@ CENOTE_INLINE void normalise(const T* row, int64_t count, const NormArgs& norm, 
     const Vec bias = norm.bias ? load_up_to(norm.bias + i, n) : zero();
     write(i, n, fma(unit, weight, bias));
   });
+}
+
+// Writes the normed row to `out`, which may be the row itself.
+template <class From, class To>
+void normalise_into(const From* row, int64_t count, const NormArgs& norm, To* out) {
+  normalise(row, count, norm, [&](int64_t i, int64_t n, Vec x) { store_up_to(out + i, x, n); });
 }
 
 // Stores to whichever of the two outputs is wanted.

@@ -32,7 +32,7 @@ struct Input {
     } else {
       read_row(static_cast<const bf16*>(x) + row * stride, features, padded, to);
     }
-    if (norm) normalise(to, features, *norm, to);
+    if (norm) rows::normalise_into(to, features, *norm, to);
   }
 };
 
@@ -180,9 +180,9 @@ struct Result {
       const float* row = rows + r * columns;
       const int64_t at = (offset + r) * columns;
       if (dtype == DType::f32) {
-        normalise(row, columns, *norm, static_cast<float*>(out) + at);
+        rows::normalise_into(row, columns, *norm, static_cast<float*>(out) + at);
       } else {
-        normalise(row, columns, *norm, static_cast<bf16*>(out) + at);
+        rows::normalise_into(row, columns, *norm, static_cast<bf16*>(out) + at);
       }
     }
   }

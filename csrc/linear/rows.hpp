@@ -1,5 +1,5 @@
-// Rows of activations on their way into a product: read, normalised, converted or quantised, and laid
-// out as the engines read them. Knows nothing of weights or threads.
+// Rows of activations on their way into a product: read, converted or quantised, and laid out as the
+// engines read them. Knows nothing of weights or threads.
 //
 // Layout: [tile][chunk][row of the tile][64 bytes]. A chunk of a row is one cache line, so packing is
 // a plain copy, an engine walks through a tile in one ascending stream, and neither a power-of-two
@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "../memory.hpp"
+#include "../rows.hpp"
 #include "engine.hpp"
 
 namespace cenote::CENOTE_ISA {
@@ -98,41 +99,6 @@ void read_row(const T* from, int64_t count, int64_t padded, float* row) {
     i += kLanes;
   }
   for (; i < padded; i += kLanes) store(row + i, zero());
-}
-
-// Calls `visit(offset, lanes)` for each vector of a row.
-template <class Visit>
-CENOTE_INLINE void each_vector(int64_t count, Visit visit) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) visit(i, int64_t{kLanes});
-  if (i < count) visit(i, count - i);
-}
-
-CENOTE_INLINE Vec only_first(Vec x, int64_t lanes) {
-  return lanes >= kLanes ? x : select(lane_index() < set1(static_cast<float>(lanes)), x, zero());
-}
-
-template <class T>
-void normalise(const float* row, int64_t count, const NormArgs& norm, T* out) {
-  float mean = 0;
-  if (norm.kind == NormKind::layer) {
-    Vec total = zero();
-    each_vector(count, [&](int64_t i, int64_t n) { total = total + load_up_to(row + i, n); });
-    mean = reduce_add(total) / static_cast<float>(count);
-  }
-  Vec squares = zero();
-  each_vector(count, [&](int64_t i, int64_t n) {
-    const Vec off = only_first(load_up_to(row + i, n) - set1(mean), n);
-    squares = fma(off, off, squares);
-  });
-  const float variance = reduce_add(squares) / static_cast<float>(count);
-  const Vec factor = set1(1.0f / __builtin_sqrtf(variance + norm.eps));
-  each_vector(count, [&](int64_t i, int64_t n) {
-    const Vec unit = (load_up_to(row + i, n) - set1(mean)) * factor;
-    const Vec weight = load_up_to(norm.weight + i, n);
-    const Vec bias = norm.bias ? load_up_to(norm.bias + i, n) : zero();
-    store_up_to(out + i, fma(unit, weight, bias), n);
-  });
 }
 
 // Nearest integers, ties to even, for |x| < 2^22: adding 1.5 · 2^23 leaves no room for a fraction.
