@@ -66,7 +66,31 @@ class ModelBody(Body):
         return self
 
 
-class PromptBody(ModelBody):
+class ExtrasBody(ModelBody):
+    """The extras of a request that runs prompts, which every dialect takes under these names.
+
+    A dialect that dropped a `cache_salt` would let its caller share caches with all others.
+    """
+
+    cache_salt: str | None = Field(
+        None,
+        description="A secret of the caller: caches are shared only between equal salts.",
+        examples=["tenant-7"],
+    )
+    mm_processor_kwargs: dict[str, Any] | None = Field(
+        None, description="For the multimodal processor; goes to every prompt."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="For the prompt template, and for nothing else."
+    )
+
+    def extras(self) -> dict[str, Any]:
+        """Those that are given, as fields of `PromptOptions`."""
+        names = ("cache_salt", "mm_processor_kwargs", "chat_template_kwargs")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class PromptBody(ExtrasBody):
     """The fields that every request which runs prompts may have."""
 
     truncate_prompt_tokens: int | None = Field(
@@ -89,21 +113,10 @@ class PromptBody(ModelBody):
         None, description="Used in the answer's id; absent: the X-Request-Id header, or a new one."
     )
     user: str | None = Field(None, description="Accepted for OpenAI's sake; not used.")
-    cache_salt: str | None = Field(
-        None,
-        description="A secret of the caller: caches are shared only between equal salts.",
-        examples=["tenant-7"],
-    )
     adapter: str | None = Field(
         None,
         description="Extension: the LoRA adapter to use, which `model` may name as well; absent: "
         "the base model, or what the model itself has for the prompt in use.",
-    )
-    mm_processor_kwargs: dict[str, Any] | None = Field(
-        None, description="For the multimodal processor; goes to every prompt."
-    )
-    chat_template_kwargs: dict[str, Any] | None = Field(
-        None, description="For the prompt template, and for nothing else."
     )
 
     def activation(self) -> bool | None:
@@ -128,9 +141,7 @@ class PromptBody(ModelBody):
             priority=self.priority,
             request_id=request_id,
             adapter=self.adapter or adapter,
-            cache_salt=self.cache_salt,
-            mm_processor_kwargs=self.mm_processor_kwargs,
-            chat_template_kwargs=self.chat_template_kwargs,
+            **self.extras(),
         )
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from cenote.errors import EmptyInput, InvalidRequest, UnsupportedInput
 from cenote.processors.inputs import EmbedInput, PromptOptions, RerankInput
 from cenote.server.encoding import VectorType
-from cenote.server.schemas.body import Answer, ModelBody
+from cenote.server.schemas.body import Answer, ExtrasBody
 from cenote.server.schemas.prompts import Text, text_of
 from cenote.server.schemas.rerank import RerankRequest, rerank_config
 
@@ -17,7 +17,7 @@ from cenote.server.schemas.rerank import RerankRequest, rerank_config
 IMAGE = "image"
 
 
-class CohereEmbedRequest(ModelBody):
+class CohereEmbedRequest(ExtrasBody):
     """Texts to embed, in Cohere's form."""
 
     model_config = ConfigDict(
@@ -50,7 +50,6 @@ class CohereEmbedRequest(ModelBody):
     )
     max_tokens: int | None = Field(None, description="Cut texts to so many tokens.", examples=[512])
     priority: int = Field(0, description="Smaller is served earlier.")
-    cache_salt: str | None = Field(None, description="Extension: keeps caches of callers apart.")
 
     def prompts(self) -> list[str]:
         """The one kind of input that is given. Raises `InvalidRequest` for none or several."""
@@ -84,7 +83,7 @@ class CohereEmbedRequest(ModelBody):
                 priority=self.priority,
                 request_id=request_id,
                 adapter=adapter,
-                cache_salt=self.cache_salt,
+                **self.extras(),
             ),
         )
 

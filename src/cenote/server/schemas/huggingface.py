@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from cenote.processors.inputs import PoolingInput, PromptOptions
-from cenote.server.schemas.body import Answer, Body
+from cenote.server.schemas.body import Answer, ExtrasBody
 from cenote.server.schemas.tei import TeiBody
 
 
@@ -31,7 +31,7 @@ class InputsRequest(TeiBody):
         return {**plain, **(plain.pop("parameters", None) or {}), "inputs": self.inputs}
 
 
-class TokenClassificationBody(Body):
+class TokenClassificationBody(ExtrasBody):
     """What a request for entities has beside its inputs."""
 
     inputs: str | list[str]
@@ -44,7 +44,7 @@ class TokenClassificationBody(Body):
             prompts=texts,
             task="token_classify",
             aggregation_strategy=self.aggregation_strategy or "none",
-            options=PromptOptions(request_id=request_id, adapter=adapter),
+            options=PromptOptions(request_id=request_id, adapter=adapter, **self.extras()),
         )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from cenote.errors import UnsupportedInput
 from cenote.processors.inputs import ClassifyInput, PromptOptions
 from cenote.processors.registry import Processors
-from cenote.server.schemas.body import Answer, ModelBody, Usage
+from cenote.server.schemas.body import Answer, ExtrasBody, Usage
 from cenote.server.schemas.embed import EmbeddingRequest
 from cenote.server.schemas.inputs import input_config
 from cenote.server.schemas.rerank import RerankRequest, rerank_config
@@ -65,7 +65,7 @@ class InfinityRerankResponse(Answer):
     usage: Usage
 
 
-class InfinityClassifyRequest(ModelBody):
+class InfinityClassifyRequest(ExtrasBody):
     """Texts to classify."""
 
     model_config = rerank_config({"input": ["I loved it."]})
@@ -79,6 +79,7 @@ class InfinityClassifyRequest(ModelBody):
             use_activation=False if self.raw_scores else None,
             request_id=request_id,
             adapter=adapter,
+            **self.extras(),
         )
         return ClassifyInput(prompts=self.input, options=options)
 

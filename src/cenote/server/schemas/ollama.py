@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from cenote.processors.inputs import EmbedInput, PromptOptions
-from cenote.server.schemas.body import Answer, ModelBody
+from cenote.server.schemas.body import Answer, ExtrasBody
 
 
-class OllamaBody(ModelBody):
+class OllamaBody(ExtrasBody):
     """What both requests have."""
 
     options: dict[str, Any] | None = Field(None, description="Accepted; not used.")
@@ -25,6 +25,7 @@ class OllamaBody(ModelBody):
             use_activation=True,
             request_id=request_id,
             adapter=adapter,
+            **self.extras(),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
@@ -16,7 +17,7 @@ from cenote.processors.inputs import (
     PromptOptions,
     RerankInput,
 )
-from cenote.server.schemas.body import Answer, Body, ModelBody
+from cenote.server.schemas.body import Answer, Body, ExtrasBody, ModelBody
 from cenote.server.schemas.prompts import Prompts, shown
 
 Direction = Literal["Left", "Right", "left", "right"]
@@ -29,7 +30,7 @@ def _example(**fields: Any) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
-class TeiBody(ModelBody):
+class TeiBody(ExtrasBody):
     """What all bodies have: how long inputs are cut."""
 
     truncate: bool | None = Field(None, description="true cuts inputs that are too long.")
@@ -45,6 +46,7 @@ class TeiBody(ModelBody):
             truncation_side=side,
             request_id=request_id,
             adapter=adapter,
+            **self.extras(),
             **fields,
         )
 
@@ -99,7 +101,7 @@ class SimilarityParameters(TeiBody):
     prompt_name: str | None = Field(None, description="One of the model's own prompts.")
 
 
-class TeiSimilarityRequest(ModelBody):
+class TeiSimilarityRequest(ExtrasBody):
     """One text and those it is compared with."""
 
     model_config = _example(
@@ -114,9 +116,10 @@ class TeiSimilarityRequest(ModelBody):
         if not texts.sentences:
             raise EmptyInput("inputs.sentences is empty.", param="inputs")
         given = self.parameters or SimilarityParameters.model_validate({})
+        options = given.base(request_id, adapter, prompt_name=given.prompt_name)
         return EmbedInput(
             prompts=[texts.source_sentence, *texts.sentences],
-            options=given.base(request_id, adapter, prompt_name=given.prompt_name),
+            options=replace(options, **self.extras()),
         )
 
 
