@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.harness import compare, cosine, finish, interleave, print_table
-from benchmarks.work import Array
+from benchmarks.work import Array, Candidate
 from cenote.config.engine import EngineConfig
 from cenote.engine.core import EngineCore
 from cenote.engine.messages import EnginePrompt, EngineRequest
@@ -161,11 +161,12 @@ def main() -> None:
             cached = Cenote("cenote-cached", path, args.dtype, caching=True)
             plain = Cenote("cenote-plain", path, args.dtype, caching=False)
             texts, pairs = passages(args.passages), rerank(args.documents, args.half)
-            for title, candidates, work in (
+            pieces: tuple[tuple[str, list[Candidate[Prompts]], Prompts], ...] = (
                 ("passages", [peer, cached], texts),
                 ("rerank", [plain, cached], pairs),
                 ("pool", [plain, cached], texts),
-            ):
+            )
+            for title, candidates, work in pieces:
                 measured = interleave(candidates, work, args.rounds, args.seconds)
                 name = f"{title}, {size}, {args.dtype}"
                 results[name] = compare(
@@ -176,7 +177,7 @@ def main() -> None:
                     least=dict.fromkeys(measured.seconds, LEAST[args.dtype]),
                 )
                 print_table(name, results[name])
-            del peer, cached, plain
+            del peer, cached, plain, pieces, candidates
             gc.collect()
     finish("decoder", results)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from heads import reference_outputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -22,11 +23,14 @@ from torch.nn import functional as F
 
 from cenote import LLM
 from cenote.config.engine import EngineConfig
+from cenote.config.server import ServerConfig
 from cenote.engine.client import start_engine
 from cenote.engine.core import EngineCore
 from cenote.engine.messages import EngineOutput, EnginePrompt, EngineRequest
 from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import PoolingParams, Task
+from cenote.server import run as run_server
+from cenote.server.app import create_app
 from cenote.step import PooledResult, ScheduledStep
 
 TOLERANCE = 1e-5
@@ -214,6 +218,27 @@ def test_usage_tells_cached_tokens(llama: Path) -> None:
     assert first.num_cached_tokens == 0
     assert second.num_cached_tokens >= 16
     assert second.num_cached_tokens % 16 == 0
+
+
+def test_usage_tells_cached_tokens_over_http(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        run_server, "start_engine", lambda config, **_: start_engine(config, in_process=True)
+    )
+    config = EngineConfig(model=str(llama), dtype="float32", threads=1)
+    model = run_server.load(config, ServerConfig())
+    try:
+        client = TestClient(create_app([model], ServerConfig()))
+        body = {"input": "a text that is long enough to fill a block of sixteen tokens, or two"}
+        usages = [client.post("/v1/embeddings", json=body).json()["usage"] for _ in range(2)]
+        salted = client.post("/v1/embeddings", json={**body, "cache_salt": "x"}).json()["usage"]
+        metrics = client.get("/metrics").text
+    finally:
+        model.client.close()
+    assert not (usages[0].get("prompt_tokens_details") or {}).get("cached_tokens")
+    cached = usages[1]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= 16
+    assert not (salted.get("prompt_tokens_details") or {}).get("cached_tokens")
+    assert f"cenote_prefix_cache_hits_total {float(cached)}" in metrics
 
 
 # --- too little memory ----------------------------------------------------------------------------

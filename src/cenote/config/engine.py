@@ -44,7 +44,11 @@ class EngineConfig:
     query_cache_bytes: int = flag(
         64 << 20, "Late interaction: memory for reusable queries; 0: off."
     )
-    kv_cache_bytes: int = flag(0, "Causal models: memory for keys and values; 0: chosen.")
+    kv_cache_bytes: int = flag(
+        0,
+        "Causal models: memory for keys and values; 0: a quarter of what is free, 4 GiB at most, "
+        "or half of a GPU's.",
+    )
     block_size: int = flag(16, "Causal models: tokens in one KV block.")
     enable_prefix_caching: bool = flag(True, "Causal models: reuse the blocks of equal prefixes.")
     enable_chunked_prefill: bool = flag(True, "Causal models: split prompts over steps.")
