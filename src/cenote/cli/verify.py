@@ -1,6 +1,6 @@
-"""`cenote verify`: our results against sentence-transformers on this machine, the same weights.
+"""`cenote verify`: our results against the reference's on this machine, the same weights.
 
-The only place that knows a reference library; it is imported when the command runs.
+It knows what is compared and how close it has to be; `references` knows the libraries.
 """
 
 from __future__ import annotations
@@ -8,25 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from cenote.cli.args import with_flags
 from cenote.cli.console import note, stderr
 from cenote.cli.offline import open_model
 from cenote.cli.ranking import Ranking, agreement
+from cenote.cli.references import Array, Kind, kind_of, results_of
 from cenote.cli.workload import make_texts
 from cenote.config.engine import DTypeName, EngineConfig
 from cenote.config.static import MODEL_TYPE
-from cenote.errors import CenoteError, InvalidRequest
+from cenote.errors import CenoteError
 
 DType = Literal["float32", "bfloat16"]
 Form = Literal["float32", "bfloat16", "int8", "int8-mixed"]
-Array = NDArray[np.float32]
 
 # Largest difference of one number in vectors of length one (longer ones are scaled to it), and the
 # least cosine of two vectors.
@@ -86,7 +84,8 @@ def verify(
 ) -> None:
     """Compare with sentence-transformers on this machine; exit code 1 when out of bounds.
 
-    Embedding models, cross-encoders, ColBERT models and sparse models: whatever the model is.
+    Embedding models, rerankers, ColBERT models, sparse models, classifiers of texts and of tokens.
+    These two, and rerankers known by their prompt, are compared with transformers.
     With --quantization: what that gives, and for embeddings also how far neighbours stay the same.
     """
     from cenote.loader.hub import resolve
@@ -100,29 +99,13 @@ def verify(
         wanted: DTypeName = "auto" if name == "both" else name
         form = quantized or cast(Form, name)
         with open_model(replace(engine, model=model, dtype=wanted)) as llm:
-            kind = _kind(llm)
+            kind = kind_of(llm)
             texts = _texts(llm, kind)
-            normalize = llm.model_config.pooler.normalize
-            expected = expected or _reference(folder, kind, texts, normalize)
+            expected = expected or results_of(folder, llm, kind, QUERY, texts)
             differences.append(_compare(form, _ours(llm, kind, texts), expected))
     _report(model, kind, differences)
     if not all(item.within for item in differences):
         raise typer.Exit(1)
-
-
-Kind = Literal["embed", "cross_encoder", "late_interaction", "sparse"]
-
-
-def _kind(llm: Any) -> Kind:
-    if llm.score_kind in ("cross_encoder", "late_interaction", "sparse"):
-        return llm.score_kind  # type: ignore[no-any-return]
-    if "embed" in llm.supported_tasks:
-        return "embed"
-    raise InvalidRequest(
-        "verify compares embedding models, cross-encoders, ColBERT models and sparse models; this "
-        f"one does {sorted(llm.supported_tasks)}.",
-        param="model",
-    )
 
 
 def _ours(llm: Any, kind: Kind, texts: Sequence[str]) -> list[Array]:
@@ -135,6 +118,13 @@ def _ours(llm: Any, kind: Kind, texts: Sequence[str]) -> list[Array]:
         for row, item in zip(rows, (*query, *documents), strict=True):
             row[item.token_ids] = item.weights
         return list(rows)
+    if kind == "classify":
+        return [item.probs for item in llm.classify(texts, truncate_prompt_tokens=-1)]
+    if kind == "token_classify":
+        items = llm.encode(texts, task=kind, truncate_prompt_tokens=-1)
+        return [item.probs for item in items]
+    if kind == "prompted_reranker":
+        return [np.array([item.score], np.float32) for item in llm.score(QUERY, texts)]
     if kind == "cross_encoder":
         scores = llm.score(QUERY, texts, truncate_prompt_tokens=-1)
         return [np.array([item.score], np.float32) for item in scores]
@@ -147,40 +137,14 @@ def _ours(llm: Any, kind: Kind, texts: Sequence[str]) -> list[Array]:
 
 def _texts(llm: Any, kind: Kind) -> list[str]:
     """The texts that the model takes: a static one has nothing to say of an empty text. Quantised
-    embeddings also get the passages that are ranked."""
+    embeddings also get the passages that are ranked. What a reranker's prompt is cut to is not the
+    reference's matter, so there only texts are compared that fit in any case."""
     texts = [text for text in TEXTS if text or llm.model_config.model_type != MODEL_TYPE]
+    if kind == "prompted_reranker":
+        texts = [text for text in texts if len(text) < llm.model_config.max_model_len // 4]
     if kind == "embed" and llm.config.quantization != "none":
         texts += make_texts("passages", RANKED_TEXTS, seed=2)
     return texts
-
-
-def _reference(folder: Path, kind: Kind, texts: Sequence[str], normalize: bool) -> list[Array]:
-    try:
-        import sentence_transformers as reference
-        from transformers.utils.logging import disable_progress_bar
-    except ImportError as error:
-        raise CenoteError(
-            "verify needs the reference library: pip install 'cenote[reference]'"
-        ) from error
-    disable_progress_bar()
-    note(f"Running sentence-transformers {reference.__version__} in float32")
-    name = str(folder)
-    if kind == "embed":
-        embedder = reference.SentenceTransformer(name, device="cpu")
-        # A folder that doesn't say is normalised here, and not there.
-        return list(embedder.encode(list(texts), normalize_embeddings=normalize))
-    if kind == "sparse":
-        sparse = reference.SparseEncoder(name, device="cpu")
-        left, right = sparse.encode_query([QUERY]), sparse.encode_document(list(texts))
-        return [*left.to_dense().numpy(), *right.to_dense().numpy()]
-    if kind == "cross_encoder":
-        pairs = [(QUERY, text) for text in texts]
-        scores = reference.CrossEncoder(name, device="cpu").predict(pairs)
-        return [np.array([score], np.float32) for score in scores]
-    encoder = reference.MultiVectorEncoder(name, device="cpu")
-    query = encoder.encode_query([QUERY], convert_to_numpy=True)
-    documents = encoder.encode_document(list(texts), convert_to_numpy=True)
-    return [np.asarray(item) for item in (*query, *documents)]
 
 
 def _compare(form: Form, ours: Sequence[Array], theirs: Sequence[Array]) -> Difference:
