@@ -36,6 +36,9 @@ class EngineConfig:
     )
     kernels: KernelChoice = flag("auto", "native: our CPU kernels; torch: plain torch.")
     threads: int = flag(0, "CPU threads of the engine; 0: one for each core.")
+    replicas: int = flag(
+        1, "Engine processes of the model, each with its share of the threads; for many cores."
+    )
     max_model_len: int | None = flag(None, "Longest prompt in tokens; default: the model's own.")
     max_num_batched_tokens: int = flag(0, "Token budget of one step; 0: chosen for the machine.")
     max_num_seqs: int = flag(256, "Most prompts in one step.")
@@ -72,6 +75,7 @@ class EngineConfig:
         check_values(self)
         for name, least in (
             ("threads", 0),
+            ("replicas", 1),
             ("max_num_batched_tokens", 0),
             ("max_num_seqs", 1),
             ("max_waiting_tokens", 1),

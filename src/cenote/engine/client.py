@@ -55,13 +55,19 @@ def start_engine(config: EngineConfig, *, in_process: bool) -> EngineClient:
     """Starts an engine and waits until it serves.
 
     `in_process` runs it in a thread of this process (the offline API); else it is a process of its
-    own, started again if it dies, and this one never loads torch.
+    own, started again if it dies, and this one never loads torch. Several replicas are always
+    processes.
 
     Raises:
         ModelLoadError: the model can't be found, read or served.
         InvalidRequest: a setting doesn't fit this machine.
         EngineUnavailable: the process died while it started.
     """
+    if config.replicas > 1:
+        from cenote.engine.process_client import ProcessClient
+        from cenote.engine.replicas import start_replicas
+
+        return start_replicas(config, ProcessClient)
     if in_process:
         from cenote.engine.in_process import InProcessClient
 
