@@ -15,10 +15,9 @@ from cenote.layers.embedding import ProjectedEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:albert\.)?"
 _LAYER = _ROOT + r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\."
@@ -86,36 +85,25 @@ class AlbertModel(BertModel):
         return hidden
 
 
-class AlbertForSequenceClassification(AlbertModel):
+class AlbertForSequenceClassification(TextClassifier, AlbertModel):
     """A class for a text or a pair: classifier(tanh(pooler(row of [CLS])))."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"albert\.pooler\.(weight|bias)", r"classifier.dense.\1"),
         Rename(r"classifier\.(weight|bias)", r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class AlbertForTokenClassification(AlbertModel):
+class AlbertForTokenClassification(TokenClassifier, AlbertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _POOLER)
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class AlbertForMaskedLM(AlbertModel):
+class AlbertForMaskedLM(MaskedLM, AlbertModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
@@ -125,7 +113,3 @@ class AlbertForMaskedLM(AlbertModel):
         Rename(r"predictions\.dense\.(weight|bias)", r"head.dense.\1"),
         Rename(r"predictions\.LayerNorm\.(weight|bias)", r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)

@@ -17,9 +17,9 @@ from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo, PoolingModel
+from cenote.models.base import PoolingModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 # What a checkpoint with a head calls its body: BERT and its twin ERNIE.
 _PREFIX = "bert|ernie"
@@ -95,40 +95,29 @@ class BertModel(PoolingModel):
         return hidden
 
 
-class BertForSequenceClassification(BertModel):
+class BertForSequenceClassification(TextClassifier, BertModel):
     """A class for a text or a pair: tanh(dense(row of [CLS])) into a classifier."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *encoder_rules(_PREFIX),
         Rename(r"\w+\.pooler\.dense\.(weight|bias)", r"classifier.dense.\1"),
         Rename(r"classifier\.(weight|bias)", r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class BertForTokenClassification(BertModel):
+class BertForTokenClassification(TokenClassifier, BertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *encoder_rules(_PREFIX),
         Ignore(r"\w+\.pooler\..*"),
         Rename(r"classifier\.(weight|bias)", r"classifier.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class BertForMaskedLM(BertModel):
+class BertForMaskedLM(MaskedLM, BertModel):
     """Logits over the vocabulary for every token; SPLADE's form."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *encoder_rules(_PREFIX),
         Ignore(r"\w+\.pooler\..*"),
@@ -139,10 +128,6 @@ class BertForMaskedLM(BertModel):
         Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:weight|gamma)", "head.norm.weight"),
         Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:bias|beta)", "head.norm.bias"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)
 
 
 class BertForColBERT(BertModel):

@@ -28,7 +28,7 @@ from cenote.layers.packing import WeightForm, pack_weights
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import Classifier, MaskedLM, TokenClassifier
 
 _ROOT = r"(?:deberta\.)?"
 _LAYER = _ROOT + r"encoder\.layer\.(\d+)\."
@@ -224,23 +224,13 @@ class DebertaV2ForSequenceClassification(DebertaV2Model):
         self.classifier = Classifier(config, pooler_activation(config))
 
 
-class DebertaV2ForTokenClassification(DebertaV2Model):
+class DebertaV2ForTokenClassification(TokenClassifier, DebertaV2Model):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, NO_LM)
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class DebertaV2ForMaskedLM(DebertaV2Model):
+class DebertaV2ForMaskedLM(MaskedLM, DebertaV2Model):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *LM_RULES)
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)

@@ -13,7 +13,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import Classifier, MaskedLM, TokenClassifier
 
 _ROOT = r"(?:distilbert\.)?"
 _LAYER = _ROOT + r"transformer\.layer\.(\d+)\."
@@ -69,21 +69,15 @@ class DistilBertForSequenceClassification(DistilBertModel):
         self.classifier = Classifier(config, "relu")
 
 
-class DistilBertForTokenClassification(DistilBertModel):
+class DistilBertForTokenClassification(TokenClassifier, DistilBertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class DistilBertForMaskedLM(DistilBertModel):
+class DistilBertForMaskedLM(MaskedLM, DistilBertModel):
     """Logits over the vocabulary for every token; the form of small SPLADE models."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"vocab_transform\.(weight|bias)", r"head.dense.\1"),
@@ -91,7 +85,3 @@ class DistilBertForMaskedLM(DistilBertModel):
         Rename(r"vocab_projector\.bias", "head.bias"),
         Ignore(r"vocab_projector\.weight"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)

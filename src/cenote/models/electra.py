@@ -13,7 +13,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel, encoder_rules
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import Classifier, MaskedLMHead, TokenClassifier
 
 _BODY_RULES: tuple[Rule, ...] = (
     *encoder_rules("electra"),
@@ -59,15 +59,10 @@ class ElectraForSequenceClassification(ElectraModel):
         self.classifier = Classifier(config, "gelu_erf")
 
 
-class ElectraForTokenClassification(ElectraModel):
+class ElectraForTokenClassification(TokenClassifier, ElectraModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class ElectraForMaskedLM(ElectraModel):

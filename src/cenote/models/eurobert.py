@@ -15,7 +15,7 @@ from cenote.errors import ModelLoadError
 from cenote.layers.linear import Linear
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ClassifyPooling, ModelInfo
-from cenote.models.heads import Classifier, linear_classifier
+from cenote.models.heads import Classifier, TokenClassifier
 from cenote.models.llama import BODY_RULES, LlamaModel
 
 # `classifier_pooling`, and its name in the original repository, to ours.
@@ -62,15 +62,10 @@ class EuroBertForSequenceClassification(EuroBertModel):
         return _POOLING[self._pooling]
 
 
-class EuroBertForTokenClassification(EuroBertModel):
+class EuroBertForTokenClassification(TokenClassifier, EuroBertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = BODY_RULES
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class LMHead(nn.Module):

@@ -20,7 +20,7 @@ from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:(?:new|gte)\.)?"
 _LAYER = _ROOT + r"(?:encoder\.layer|layers)\.(\d+)\."
@@ -92,30 +92,20 @@ class GteModel(BertModel):
         )
 
 
-class GteForSequenceClassification(GteModel):
+class GteForSequenceClassification(TextClassifier, GteModel):
     """A class for a text or a pair: tanh(dense(row of the first token)) into a classifier."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(_ROOT + r"pooler\.dense" + _WB, r"classifier.dense.\1"),
         Rename(r"classifier" + _WB, r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class GteForTokenClassification(GteModel):
+class GteForTokenClassification(TokenClassifier, GteModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _POOLER)
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class GteForMaskedLM(GteModel):

@@ -1,10 +1,12 @@
 """Heads that several families share: a classifier of rows, and masked-language-model logits.
 
 They take rows of hidden states and know neither which rows these are nor how a checkpoint names
-their weights.
+their weights. A model with a head names the head's class before its encoder's among its bases.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,7 @@ from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packing import WeightForm
+from cenote.models.base import ModelInfo, PoolingModel
 
 
 class Classifier(nn.Module):
@@ -85,3 +88,34 @@ class MaskedLMHead(nn.Module):
         """Logits `[n, vocab]` float32."""
         rows = self.dense(rows, activation=self.activation, post_norm=self.norm.prepared)
         return linear(rows, self.decoder, out_dtype=torch.float32)
+
+
+class TextClassifier(PoolingModel):
+    """Adds a class for a text or a pair: out(tanh(dense(row of the first token)))."""
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.classifier = Classifier(config, "tanh")
+
+
+class TokenClassifier(PoolingModel):
+    """Adds a class for every token, by one matrix."""
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.classifier = linear_classifier(config)
+
+
+class MaskedLM(PoolingModel):
+    """Adds logits over the vocabulary for every token of an encoder with `embeddings`."""
+
+    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    embeddings: TokenEmbedding
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.head = MaskedLMHead(config, self.embeddings)

@@ -22,10 +22,9 @@ from cenote.layers.mlp import MLP
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel, encoder_rules
 from cenote.models.blocks import bidirectional
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ACTIVATIONS = {"geglu": "gelu_erf", "reglu": "relu"}
 # How a configuration names the variant whose queries and keys are normed.
@@ -154,36 +153,25 @@ class JinaBertModel(BertModel):
         return AttentionTerms(alibi_slopes=self.slopes, key_mask=batch.key_mask)
 
 
-class JinaBertForSequenceClassification(JinaBertModel):
+class JinaBertForSequenceClassification(TextClassifier, JinaBertModel):
     """A class for a text or a pair: tanh(dense(row of [CLS])) into a classifier."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"bert\.pooler\.dense" + _WB, r"classifier.dense.\1"),
         Rename(r"classifier" + _WB, r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class JinaBertForTokenClassification(JinaBertModel):
+class JinaBertForTokenClassification(TokenClassifier, JinaBertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _POOLER)
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class JinaBertForMaskedLM(JinaBertModel):
+class JinaBertForMaskedLM(MaskedLM, JinaBertModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
@@ -192,7 +180,3 @@ class JinaBertForMaskedLM(JinaBertModel):
         Rename(r"cls\.predictions\.transform\.dense" + _WB, r"head.dense.\1"),
         Rename(r"cls\.predictions\.transform\.LayerNorm" + _WB, r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)

@@ -28,7 +28,7 @@ from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:roberta\.)?"
 _LAYER = _ROOT + r"(?:encoder\.)?layers\.(\d+)\."
@@ -176,30 +176,20 @@ def _lora_spec(config: ModelConfig) -> LoraSpec | None:
     return LoraSpec(len(config.adapters), rank, alpha / rank)
 
 
-class JinaEmbeddingsV3ForSequenceClassification(JinaEmbeddingsV3Model):
+class JinaEmbeddingsV3ForSequenceClassification(TextClassifier, JinaEmbeddingsV3Model):
     """A class for a text or a pair: out(tanh(dense(row of the first token)))."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"classifier\.dense\.(weight|bias)", r"classifier.dense.\1"),
         Rename(r"classifier\.out_proj\.(weight|bias)", r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class JinaEmbeddingsV3ForTokenClassification(JinaEmbeddingsV3Model):
+class JinaEmbeddingsV3ForTokenClassification(TokenClassifier, JinaEmbeddingsV3Model):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class JinaEmbeddingsV3ForMaskedLM(JinaEmbeddingsV3Model):

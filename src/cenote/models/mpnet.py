@@ -17,7 +17,7 @@ from cenote.layers.relative import RelativeBias
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
 
 # Distances from here on share a bucket; no configuration names it.
 _MAX_DISTANCE = 128
@@ -73,30 +73,20 @@ class MPNetModel(BertModel):
         return AttentionTerms(bias=self.relative(batch.max_seqlen), key_mask=batch.key_mask)
 
 
-class MPNetForSequenceClassification(MPNetModel):
+class MPNetForSequenceClassification(TextClassifier, MPNetModel):
     """A class for a text or a pair: out(tanh(dense(row of the first token)))."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"classifier\.dense\.(weight|bias)", r"classifier.dense.\1"),
         Rename(r"classifier\.out_proj\.(weight|bias)", r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class MPNetForTokenClassification(MPNetModel):
+class MPNetForTokenClassification(TokenClassifier, MPNetModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class MPNetForMaskedLM(MPNetModel):

@@ -21,10 +21,9 @@ from cenote.layers.experts import Experts
 from cenote.layers.norm import LayerNorm
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:(?:nomic_bert|bert)\.)?"
 _LAYER = _ROOT + r"(?:encoder\.)?layers\.(\d+)\."
@@ -153,36 +152,25 @@ def _layer(config: ModelConfig, rotary: Rotary, *, mixed: bool) -> PostNormLayer
     )
 
 
-class NomicBertForSequenceClassification(NomicBertModel):
+class NomicBertForSequenceClassification(TextClassifier, NomicBertModel):
     """A class for a text or a pair: tanh(dense(row of the first token)) into a classifier."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(_ROOT + r"pooler\.dense" + _WB, r"classifier.dense.\1"),
         Rename(r"classifier" + _WB, r"classifier.out.\1"),
     )
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class NomicBertForTokenClassification(NomicBertModel):
+class NomicBertForTokenClassification(TokenClassifier, NomicBertModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _POOLER)
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
-
-class NomicBertForMaskedLM(NomicBertModel):
+class NomicBertForMaskedLM(MaskedLM, NomicBertModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
@@ -191,7 +179,3 @@ class NomicBertForMaskedLM(NomicBertModel):
         Rename(r"cls\.predictions\.transform\.dense" + _WB, r"head.dense.\1"),
         Rename(r"cls\.predictions\.transform\.layer_norm" + _WB, r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)

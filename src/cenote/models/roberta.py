@@ -14,7 +14,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel, encoder_rules
-from cenote.models.heads import Classifier, MaskedLMHead, linear_classifier
+from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
 
 _PREFIX = r"roberta|data2vec_text"
 POOLER = Ignore(rf"(?:(?:{_PREFIX})\.)?pooler\..*")
@@ -49,26 +49,16 @@ class RobertaModel(BertModel):
         )
 
 
-class RobertaForSequenceClassification(RobertaModel):
+class RobertaForSequenceClassification(TextClassifier, RobertaModel):
     """A class for a text or a pair: out(tanh(dense(row of the first token)))."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="classify", classify_pooling="cls")
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *CLASSIFIER_RULES)
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = Classifier(config, "tanh")
 
-
-class RobertaForTokenClassification(RobertaModel):
+class RobertaForTokenClassification(TokenClassifier, RobertaModel):
     """A class for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="token_classify")
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.classifier = linear_classifier(config)
 
 
 class RobertaForMaskedLM(RobertaModel):
