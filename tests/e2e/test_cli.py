@@ -100,6 +100,8 @@ def tiny_static(minilm_path: Path, tmp_path: Path) -> Path:
         ("tiny_colbert", "late_interaction"),
         ("tiny_sparse", "sparse"),
         ("tiny_static", "embed"),
+        ("tiny_classifier", "classify"),
+        ("tiny_token_classifier", "token_classify"),
     ],
 )
 def test_verify_compares_with_the_reference(

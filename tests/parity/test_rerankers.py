@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ import torch
 import transformers
 from sentence import DOCUMENTS, QUERIES
 from tiny import MakeTiny, edit_config
+from typer.testing import CliRunner
 
 from cenote import LLM
+from cenote.cli.main import app
 from cenote.errors import InvalidRequest, ModelLoadError
 
 WORDS = ["yes", "no", "Yes", "0", "1"]
@@ -111,6 +114,21 @@ def test_a_reranker_known_by_name_scores_as_its_card_does(
     share = expected.softmax(-1)[:, 1] if len(tokens) == 2 else expected[:, 0].sigmoid()
     ours = scores(folder, settings={"kernels": kernels})
     np.testing.assert_allclose(ours, share, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("Qwen3", "qwen3-reranker-tuned"), ("Gemma", "bge-reranker-v2-gemma")],
+)
+def test_verify_compares_a_reranker_known_by_name(
+    family: str, name: str, make_reranker: MakeReranker
+) -> None:
+    folder = make_reranker(family, name)
+    result = CliRunner().invoke(app, ["verify", str(folder), "--dtype", "float32"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["kind"] == "prompted_reranker"
+    assert report["results"]["float32"]["ok"] is True
 
 
 def test_an_instruction_reaches_the_prompt(make_reranker: MakeReranker) -> None:

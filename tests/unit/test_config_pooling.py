@@ -127,6 +127,13 @@ def test_unknown_pooling_is_refused_by_name(
         load(tmp_path, modules=[("Transformer", {}), ("Pooling", config)])
 
 
+def test_pooling_without_its_config_is_refused(tmp_path: Path) -> None:
+    load(tmp_path, modules=[("Transformer", {}), ("Pooling", {"pooling_mode": "cls"})])
+    next(tmp_path.glob("*Pooling/config.json")).unlink()
+    with pytest.raises(ModelLoadError, match=r"Pooling/config\.json is missing"):
+        load(tmp_path)
+
+
 def test_references_own_save_is_read(tmp_path: Path, tiny_bert: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import (

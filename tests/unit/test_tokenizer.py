@@ -325,13 +325,16 @@ def test_bad_token_id_is_refused_with_its_value(tokenizer: Tokenizer, bad: Any) 
     assert caught.value.param == "prompt"
 
 
-def test_token_that_the_model_has_no_row_for_is_refused(minilm_path: Path, tmp_path: Path) -> None:
+def test_token_that_the_model_has_no_row_for_is_refused(
+    minilm_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copy(minilm_path / "tokenizer.json", tmp_path)
     config = json.loads((minilm_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "vocab_size": 5000}))
     tokenizer = load(tmp_path)
+    assert "30522 tokens, the model embeds 5000" in caplog.text
     assert tokenizer.encode(["the"])[0].ids == [101, 1996, 102]
-    with pytest.raises(InvalidRequest, match="7592 is out of range"):
+    with pytest.raises(InvalidRequest, match=r"7592 \('hello'\) is out of range"):
         tokenizer.encode(["hello"])
 
 

@@ -130,6 +130,10 @@ def _module(folder: Path, entry: Any) -> Module:
         config = read_object(folder / inner / _ROUTER)
     else:
         config = read_object(folder / inner / name)
+    if kind == "Pooling" and not (folder / inner / name).is_file():
+        raise ModelLoadError(
+            f"{folder / inner / name} is missing, so how the model is pooled is not known."
+        )
     return Module(kind, inner, config)
 
 

@@ -16,11 +16,14 @@ from tokenizers import Encoding
 from cenote.config.model import ModelConfig
 from cenote.config.static import MODEL_TYPE as STATIC
 from cenote.errors import InputTooLong, InvalidRequest
+from cenote.log import get_logger
 from cenote.params import TruncationSide
 from cenote.processors.long_text import deciding_part
 from cenote.processors.surrogates import refuse_surrogates
 from cenote.processors.tokenizer_files import load_tokenizer_files
 from cenote.processors.truncation import Strategy, cut, kept_positions
+
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -61,6 +64,15 @@ class Tokenizer:
         self.vocab_size = config.vocab_size
         # A static model is fed the text's own tokens only.
         self._adds_special = config.model_type != STATIC
+        # Added tokens may lie beyond the embedding (Gemma's for images); words of a text hardly.
+        words = files.backend.get_vocab_size(with_added_tokens=False)
+        if words > config.vocab_size and self._adds_special:
+            log.warning(
+                "The tokenizer has %d tokens, the model embeds %d of them: a text with one of the "
+                "others is refused. It may be another model's tokenizer.",
+                words,
+                config.vocab_size,
+            )
         self._may_exceed = files.backend.get_vocab_size() > config.vocab_size
         named = files.input_names is None or "token_type_ids" in files.input_names
         # Whether the model is fed a pair's token types.
@@ -253,8 +265,10 @@ class Tokenizer:
                     f"A token id must be an integer, not {token_id!r}.", param=param
                 )
             if not 0 <= token_id < self.vocab_size:
+                token = self._backend.id_to_token(token_id) if token_id > 0 else None
+                named = "" if token is None else f" ({token!r})"
                 raise InvalidRequest(
-                    f"Token id {token_id} is out of range; the model has ids 0 to "
+                    f"Token id {token_id}{named} is out of range; the model has ids 0 to "
                     f"{self.vocab_size - 1}.",
                     param=param,
                 )
