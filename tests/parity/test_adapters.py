@@ -32,10 +32,12 @@ FAMILIES = {
     "distilbert": ("DistilBert", "wordpiece", ("q_lin", "v_lin", "lin1", "lin2")),
     "modernbert": ("ModernBert", "bpe", ("Wqkv", "Wi", "Wo")),
     "qwen3": ("Qwen3", "bpe", ("q_proj", "v_proj", "gate_proj", "down_proj")),
+    "gpt2": ("GPT2", "bpe", ("c_attn", "c_fc")),
 }
 SIZES: dict[str, dict[str, Any]] = {
     "distilbert": {"hidden_dim": 64},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 8},
+    "gpt2": {"n_layer": 2, "n_head": 4, "n_inner": 64},
 }
 # Which adapter each prompt of the mixed batch has.
 MIX = ("one", None, "two", "two", None, "one")
@@ -58,11 +60,15 @@ def save_adapter(
         module = name.removesuffix(".weight")
         if module == name or weight.dim() != 2 or not module.endswith(targets):
             continue
-        a = torch.randn(RANK, weight.shape[1], generator=random) * 0.2
-        b = torch.randn(weight.shape[0], RANK, generator=random) * 0.2
+        # GPT-2 keeps its matrices turned.
+        turned = ".c_" in name
+        outputs, inputs = weight.shape[::-1] if turned else weight.shape
+        a = torch.randn(RANK, inputs, generator=random) * 0.2
+        b = torch.randn(outputs, RANK, generator=random) * 0.2
         tensors[f"base_model.model.{module}.lora_A.weight"] = a
         tensors[f"base_model.model.{module}.lora_B.weight"] = b
-        merged[name] = weight + b @ a * scale
+        change = b @ a * scale
+        merged[name] = weight + (change.T if turned else change)
     assert tensors
     for name, tensor in (whole or {}).items():
         tensors[f"base_model.model.{name}"] = merged[name] = tensor
@@ -130,7 +136,7 @@ def test_two_adapters_and_the_base_in_one_batch(
         assert abs(together[index].embedding - alone[name][index].numpy()).max() <= 1e-5
     for name, weights in merged.items():
         folder = save_merged(tmp_path / f"{name}-merged", base, weights)
-        expected = reference_vectors(folder, prompts, last=family == "qwen3")
+        expected = reference_vectors(folder, prompts, last=family in ("qwen3", "gpt2"))
         assert (alone[name] - alone[None]).abs().max() > 0.01
         assert (alone[name] - expected).abs().max() <= 1e-5
 
@@ -179,6 +185,7 @@ def test_a_classifier_of_its_own(architecture: str, make_tiny: MakeTiny, tmp_pat
         ({"peft_type": "IA3"}, "peft_type 'IA3'"),
         ({"use_dora": True}, "use_dora=True"),
         ({"bias": "all"}, "bias='all'"),
+        ({"alpha_pattern": ["query"]}, "alpha_pattern"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa'"),
     ],
 )
@@ -189,6 +196,17 @@ def test_settings_that_change_the_sums_are_refused(
     save_adapter(tmp_path / "one", base, ("query",), 1, **change)
     with pytest.raises(ModelLoadError, match=names):
         LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
+
+
+def test_a_module_may_have_an_alpha_of_its_own(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    patterns = {r"layer\.0\.attention\.self\.query": 2 * ALPHA}
+    save_adapter(tmp_path / "own", base, ("0.attention.self.query",), 1, alpha_pattern=patterns)
+    save_adapter(tmp_path / "all", base, ("0.attention.self.query",), 1, lora_alpha=2 * ALPHA)
+    folders = tuple(f"{name}={tmp_path / name}" for name in ("own", "all"))
+    with LLM(str(base), dtype="float32", adapters=folders) as llm:
+        prompts = random_ids_of(llm)
+        assert torch.equal(vectors(llm, prompts, "own"), vectors(llm, prompts, "all"))
 
 
 def test_modules_that_cannot_be_changed_are_all_named(make_tiny: MakeTiny, tmp_path: Path) -> None:

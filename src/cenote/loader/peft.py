@@ -118,9 +118,20 @@ def _scaled(
             "don't fit together as [r, in] and [out, r]."
         )
     rank = a.shape[0]
-    alpha = positive_float(config, ("lora_alpha",), 8.0)
-    for pattern, own in (config.get("alpha_pattern") or {}).items():
-        if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module):
-            alpha = float(own)
-            break
-    return a, b * (alpha / (rank**0.5 if config.get("use_rslora") else rank))
+    return a, b * (
+        _alpha(folder, config, module) / (rank**0.5 if config.get("use_rslora") else rank)
+    )
+
+
+def _alpha(folder: Path, config: Mapping[str, Any], module: str) -> float:
+    """A module's own `alpha_pattern`, else `lora_alpha`."""
+    patterns = config.get("alpha_pattern") or {}
+    try:
+        for pattern, own in patterns.items():
+            if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module):
+                return float(own)
+    except (AttributeError, TypeError, ValueError, re.error) as error:
+        raise ModelLoadError(
+            f"{folder}/{_CONFIG}: alpha_pattern {patterns!r} is not patterns with numbers."
+        ) from error
+    return positive_float(config, ("lora_alpha",), 8.0)

@@ -29,6 +29,7 @@ class _Place:
     layer: Linear
     leaf: str
     rows: slice
+    turned: bool  # the checkpoint's tensor is [in, out]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class _Layout:
         layer = self.model.get_submodule(module)
         if not isinstance(layer, Linear) or not layer.adaptable:
             raise ModelLoadError("only plain matrix products can be changed")
-        return _Place(layer, leaf, self._rows(target, source))
+        return _Place(layer, leaf, self._rows(target, source), source.transpose)
 
     def _rows(self, target: str, source: Source) -> slice:
         """The rows that a tensor has, or would have, in the parameter that it is for."""
@@ -113,6 +114,8 @@ def _attach(
     if place is None:
         return
     layer, rows = place.layer, place.rows
+    if isinstance(change, Tensor) and place.turned:
+        change = change.T
     now: Tensor = getattr(layer, place.leaf)[rows]
     wanted = list(now.shape)
     found = (
