@@ -217,6 +217,9 @@ def test_modules_that_cannot_be_changed_are_all_named(make_tiny: MakeTiny, tmp_p
         LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
     for layer in range(2):
         assert f"transformer.layer.{layer}.attention.q_lin" in str(raised.value)
+    save_adapter(tmp_path / "none", base, ("pooler.dense",), 1)
+    with pytest.raises(ModelLoadError, match="changes nothing that this model uses"):
+        LLM(str(base), adapters=(f"none={tmp_path / 'none'}",))
     save_adapter(tmp_path / "two", base, ("word_embeddings",), 1)
     with pytest.raises(ModelLoadError, match="only plain matrix products"):
         LLM(str(base), adapters=(f"two={tmp_path / 'two'}",))

@@ -87,12 +87,14 @@ def attach_adapters(model: PoolingModel, folders: Mapping[str, Path]) -> None:
     layout = _Layout.of(model)
     model.adapters.add(folders)
     for name, folder in folders.items():
-        problems, number = [], model.adapters.numbers[name]
+        problems, number, used = [], model.adapters.numbers[name], False
         for tensor, change in _changes(read_adapter(folder)):
             try:
-                _attach(layout, number, tensor, change)
+                used |= _attach(layout, number, tensor, change)
             except ModelLoadError as error:
                 problems.append(f"{tensor}: {error.message}")
+        if not (used or problems):
+            problems.append("it changes nothing that this model uses")
         if problems:
             raise ModelLoadError(
                 f"Adapter {name!r} does not fit the model:\n  " + "\n  ".join(problems),
@@ -109,10 +111,11 @@ def _changes(adapter: Adapter) -> Iterator[tuple[str, tuple[Tensor, Tensor] | Te
 
 def _attach(
     layout: _Layout, number: int, tensor: str, change: tuple[Tensor, Tensor] | Tensor
-) -> None:
+) -> bool:
+    """Whether the served model has a use for the tensor. Raises ModelLoadError, as `place`."""
     place = layout.place(tensor)
     if place is None:
-        return
+        return False
     layer, rows = place.layer, place.rows
     if isinstance(change, Tensor) and place.turned:
         change = change.T
@@ -129,10 +132,11 @@ def _attach(
     if not isinstance(change, Tensor):
         low = (change[0].to(now.device), change[1].to(now.device))
         adapters.add(number, Change(rows, low))
-        return
+        return True
     difference = change.to(now.device) - now.float()
     if place.leaf == "bias":
         adapters.add(number, Change(rows, bias=difference))
     else:
         identity = torch.eye(difference.shape[0], device=now.device)
         adapters.add(number, Change(rows, (difference, identity)))
+    return True
