@@ -48,12 +48,19 @@ class InputTooLong(InvalidRequest):
     code = "input_too_long"
 
     def __init__(
-        self, length: int, limit: int, *, param: str | None = "input", at_least: bool = False
+        self,
+        length: int,
+        limit: int,
+        *,
+        param: str | None = "input",
+        at_least: bool = False,
+        place: str | None = None,
     ) -> None:
         some = "at least " if at_least else ""
+        where = f" ({place})" if place else ""
         super().__init__(
             f"This model's maximum context length is {limit} tokens. However, your prompt contains "
-            f"{some}{length} tokens. Shorten it, or set truncate_prompt_tokens.",
+            f"{some}{length} tokens{where}. Shorten it, or set truncate_prompt_tokens.",
             param=param,
         )
         self.length = length

@@ -215,7 +215,11 @@ BAD_RERANKS: list[tuple[dict[str, Any], str]] = [
 def test_bad_reranks_are_refused(
     client: TestClient, engine: FakeEngine, body: dict[str, Any], param: str
 ) -> None:
-    refused(client.post("/rerank", json=body), 400, param=param)
+    answer = client.post("/rerank", json=body)
+    refused(answer, 400, param=param)
+    message = answer.json()["error"]["message"]
+    assert param in message
+    assert "[0]" not in message or isinstance(body[param], list)
     assert engine.submits == []
     post(client, "/rerank", query=QUERY, documents=DOCUMENTS)
 

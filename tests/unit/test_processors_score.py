@@ -18,21 +18,6 @@ PARIS = "Paris is the capital of France."
 LONG = "a rather long document about nothing at all " * 40
 
 
-@pytest.fixture
-def bi_encoder(tiny_bert: Path) -> Served:
-    return Served(tiny_bert, ["embed", "token_embed"])
-
-
-@pytest.fixture
-def cross_encoder(tiny_cross_encoder: Path) -> Served:
-    return Served(tiny_cross_encoder, ["classify"])
-
-
-@pytest.fixture
-def colbert(tiny_colbert: Path) -> Served:
-    return Served(tiny_colbert, ["token_embed"])
-
-
 @pytest.fixture(params=["bi_encoder", "cross_encoder", "colbert"])
 def scorer(request: pytest.FixtureRequest) -> Served:
     served: Served = request.getfixturevalue(request.param)
@@ -344,6 +329,7 @@ def test_a_rerank_speaks_of_its_own_field(colbert: Served) -> None:
     with pytest.raises(InputTooLong) as caught:
         rerank(colbert, LONG, ["d"])
     assert caught.value.param == "query"
+    assert "(query)" in str(caught.value)
 
 
 def test_explain_names_the_matched_tokens_with_offsets(colbert: Served) -> None:

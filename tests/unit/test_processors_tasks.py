@@ -77,7 +77,9 @@ def test_a_text_and_its_token_ids_are_the_same_prompt(embedder: Served) -> None:
 def test_an_overlong_prompt_is_an_error_that_names_length_and_limit(
     embedder: Served, prompt: Any
 ) -> None:
-    with pytest.raises(InputTooLong, match=r"128 tokens.*contains \d+ tokens") as caught:
+    with pytest.raises(
+        InputTooLong, match=r"128 tokens.*contains \d+ tokens \(input\[1\]\)"
+    ) as caught:
         embed(embedder, ["fine", prompt])
     assert caught.value.limit == 128
     assert embedder.spy.submits == []
@@ -366,3 +368,8 @@ def test_a_cut_colbert_document_says_so(colbert: Served) -> None:
     (result,) = pooling(colbert, [LONG])
     assert result.truncated
     assert result.prompt_tokens == 64
+
+
+def test_a_token_id_out_of_range_is_named_with_its_prompt(embedder: Served) -> None:
+    with pytest.raises(InvalidRequest, match=r"input\[1\]: Token id 99999.* 0 to 30521"):
+        embed(embedder, [[101], [7, 99999]])

@@ -62,7 +62,7 @@ class ColbertEncoder:
             param=param,
         )
         prompts = []
-        for item in encoded:
+        for index, item in enumerate(encoded):
             prompt = TokenPrompt(
                 token_ids=item.ids,
                 offsets=shift_offsets(item.offsets, len(prefix)),
@@ -71,7 +71,8 @@ class ColbertEncoder:
             if marker is not None:
                 prompt = self._marked(prompt, marker)
             if len(prompt.token_ids) > limit:
-                raise InputTooLong(len(prompt.token_ids), limit, param=param)
+                length, place = len(prompt.token_ids), f"{param}[{index}]"
+                raise InputTooLong(length, limit, param=param, place=place)
             prompts.append(self._expanded(prompt) if side == "query" else prompt)
         return prompts
 

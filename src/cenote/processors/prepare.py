@@ -144,7 +144,7 @@ class Preparer:
             )
         for index, prompt in enumerate(prompts):
             if not isinstance(prompt, str):
-                done[index] = self._token_ids(prompt, options, param)
+                done[index] = self._token_ids(prompt, options, param, f"{param}[{index}]")
         result = [done[index] for index in range(len(prompts))]
         for index, token_prompt in enumerate(result):
             self.check_length(token_prompt, self.max_model_len, f"{param}[{index}]", param)
@@ -185,7 +185,7 @@ class Preparer:
         if not prompt.token_ids:
             raise InvalidRequest(f"{place} is empty: it has no tokens.", param=param)
         if len(prompt.token_ids) > limit:
-            raise InputTooLong(len(prompt.token_ids), limit, param=param)
+            raise InputTooLong(len(prompt.token_ids), limit, param=param, place=place)
 
     def requests(
         self,
@@ -220,10 +220,14 @@ class Preparer:
             )
         ]
 
-    def _token_ids(self, ids: Sequence[int], options: PromptOptions, param: str) -> TokenPrompt:
-        item = self.tokenizer.check_ids(
-            ids, max_tokens=self.cut_length(options), side=options.truncation_side, param=param
-        )
+    def _token_ids(
+        self, ids: Sequence[int], options: PromptOptions, param: str, place: str
+    ) -> TokenPrompt:
+        keep, side = self.cut_length(options), options.truncation_side
+        try:
+            item = self.tokenizer.check_ids(ids, max_tokens=keep, side=side, param=param)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{place}: {error.message}", param=param) from None
         return TokenPrompt(
             token_ids=item.ids, offsets=[(0, 0)] * len(item.ids), truncated=item.truncated
         )

@@ -35,7 +35,10 @@ def rerank(
     try:
         prepared = score(scored)
     except InvalidRequest as error:
-        error.param = "query" if error.param == "queries" else error.param
+        if error.param == "queries":
+            error.param = "query"
+            error.message = error.message.replace("queries[0]", "query")
+            error.args = (error.message,)
         raise
 
     def finish(outputs: list[EngineOutput]) -> Ranking:

@@ -28,7 +28,9 @@ def pair_up(queries: Sequence[str], documents: Sequence[str]) -> list[tuple[int,
 def check_texts(texts: Sequence[str], param: str, element: str) -> None:
     """Refuses an empty list and whatever is not a string in it, naming the place."""
     if not texts:
-        raise InvalidRequest(f"At least one {element} element must be given.", param=param)
+        raise InvalidRequest(
+            f"At least one {element} element must be given, but {param} is empty.", param=param
+        )
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidRequest(

@@ -64,8 +64,9 @@ def _check_documents(value: Any, info: ValidationInfo) -> list[str | dict[str, A
     items = value if isinstance(value, list) else [value]
     for i, item in enumerate(items):
         if not isinstance(item, str | dict):
+            where = f"{field}[{i}]" if items is value else field
             raise InvalidRequest(
-                f"{field}[{i}] must be a string or an object with text, not {shown(item)}.",
+                f"{where} must be a string or an object with text, not {shown(item)}.",
                 param=field,
             )
     return items
