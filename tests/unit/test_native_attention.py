@@ -10,14 +10,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_kernels import (
+    CODES,
+    DTYPES,
+    VARLEN_LEVELS,
+    address,
+    at_level,
+    native,
+    offsets,
+    two_threads,
+)
 from torch import Tensor
 
-native = pytest.importorskip("cenote._native", reason="the C++ kernels are not built")
-
-# All but one, which shares the kernels of the next lower level.
-LEVELS = [level for level in native.isa_levels() if level != "avx512_vnni"]
-CODES = {torch.float32: native.F32, torch.bfloat16: native.BF16}
-DTYPES = list(CODES)
 LENGTHS = [1, 2, 0, 15, 16, 17, 33, 130]
 # float32: the kernel's own sums and its exponential. bfloat16, against float64 on the same rounded
 # inputs: weights and results are rounded to 8 bits (relative 2^-9 each, of values up to about 3.5),
@@ -65,31 +69,17 @@ class Pack:
         return self.head_dim**-0.5
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=VARLEN_LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = native.isa()
-    native.set_isa(request.param)
-    yield request.param
-    native.set_isa(before)
+    with at_level(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True)
 def _setting() -> Iterator[None]:
     torch.manual_seed(0)
-    before = native.num_threads(), torch.get_num_threads()
-    native.set_num_threads(2)
-    torch.set_num_threads(1)  # the oracle's shapes are too small to share out
-    yield
-    native.set_num_threads(before[0])
-    torch.set_num_threads(before[1])
-
-
-def offsets(lengths: list[int]) -> Tensor:
-    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-
-
-def address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
+    with two_threads():
+        yield
 
 
 def run(pack: Pack, options: Options | None = None) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from native_kernels import VARLEN_LEVELS, at_level, native, offsets, two_threads
 from torch import Tensor
 
 from cenote.kernels import backend
@@ -18,10 +19,6 @@ from cenote.kernels.disentangled import (
 )
 from cenote.layers.packed import PackedBatch
 
-native = pytest.importorskip("cenote._native", reason="the C++ kernels are not built")
-
-# All but one, which shares the kernels of the next lower level.
-LEVELS = [level for level in native.isa_levels() if level != "avx512_vnni"]
 # bfloat16 against float32 on the same rounded inputs: weights and results have 8 bits.
 BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # Two groups of query rows, tiles that are full, half full and nearly empty, and nothing.
@@ -30,24 +27,17 @@ BUCKETS = Distances(span=32, buckets=32, max_distance=128)
 PLAIN = Distances(span=21, buckets=0, max_distance=21)
 
 
-@pytest.fixture(params=LEVELS, autouse=True)
+@pytest.fixture(params=VARLEN_LEVELS, autouse=True)
 def _level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = native.isa(), native.num_threads(), torch.get_num_threads()
     monkeypatch.setattr(backend, "_native", native)
     torch.manual_seed(0)
-    native.set_isa(request.param)
-    native.set_num_threads(2)
-    torch.set_num_threads(1)  # the oracle's shapes are too small to share out
-    yield
-    native.set_isa(before[0])
-    native.set_num_threads(before[1])
-    torch.set_num_threads(before[2])
+    with at_level(request.param), two_threads():
+        yield
 
 
 def batch(lengths: list[int]) -> PackedBatch:
     tokens = torch.zeros(sum(lengths), dtype=torch.int32)
-    offsets = torch.tensor([0, *lengths]).cumsum(0).int()
-    return PackedBatch(input_ids=tokens, positions=tokens, cu_seqlens=offsets, seq_lens=lengths)
+    return PackedBatch(tokens, tokens, cu_seqlens=offsets(lengths), seq_lens=lengths)
 
 
 def spec_of(head_dim: int) -> AttentionSpec:
@@ -115,7 +105,7 @@ def test_a_sequence_alone_is_the_same(dtype: torch.dtype) -> None:
 def test_wrong_sizes_are_refused() -> None:
     x = torch.zeros(3, 32)
     rows = torch.zeros(2 * 3 - 1, dtype=torch.int32)
-    offsets = torch.tensor([0, 3], dtype=torch.int32)
+    cu_seqlens = offsets([3])
     heads = {"kv_heads": 1, "distance_size": 3, "distance_count": 1}
     wrong: list[tuple[dict[str, int], type[Exception], str]] = [
         ({**heads, "distance_size": 2}, ValueError, "distance_size"),
@@ -128,7 +118,7 @@ def test_wrong_sizes_are_refused() -> None:
                 *(x.data_ptr() for _ in range(4)),
                 native.F32,
                 *(32 for _ in range(4)),
-                offsets.data_ptr(),
+                cu_seqlens.data_ptr(),
                 1,
                 **{"heads": 1, "head_dim": 8, "scale": 1, **options},
                 distance_keys=x.data_ptr(),

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from native_kernels import CODES, at_level, native, two_threads
 from torch import Tensor
 from torch.nn import functional
 
-native = pytest.importorskip("cenote._native", reason="the C++ kernels are not built")
-
 LEVELS = native.isa_levels()
 KINDS = ["f32", "bf16", "int8"]
-CODES = {torch.float32: native.F32, torch.bfloat16: native.BF16}
 ACTIVATIONS = {
     "none": lambda x: x,
     "relu": torch.relu,
@@ -34,18 +32,14 @@ MLP_BOUNDS = {"f32": 4e-6, "bf16": 2e-3, "int8": 1e-2}
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = native.isa()
-    native.set_isa(request.param)
-    yield request.param
-    native.set_isa(before)
+    with at_level(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True)
 def _two_threads() -> Iterator[None]:
-    before = native.num_threads()
-    native.set_num_threads(2)
-    yield
-    native.set_num_threads(before)
+    with two_threads():
+        yield
 
 
 def rounds_rows(level: str) -> bool:

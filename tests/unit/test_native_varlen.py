@@ -9,16 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_kernels import CODES, DTYPES, address, at_level, native, offsets, two_threads
 from torch import Tensor
 from torch.nn import functional
-
-native = pytest.importorskip("cenote._native", reason="the C++ kernels are not built")
 
 LEVELS = [
     level for level in native.isa_levels() if level in {"generic", "avx2", "avx512", "avx512_bf16"}
 ]
-CODES = {torch.float32: native.F32, torch.bfloat16: native.BF16}
-DTYPES = list(CODES)
 COLUMNS = [1, 3, 16, 33, 384, 1000]
 LENGTHS = [1, 2, 0, 17, 64, 65, 200]
 # A result rounded to bfloat16 is off by at most 2^-9 of its size.
@@ -27,29 +24,15 @@ BF16_ROUNDING = 2.0**-8
 
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = native.isa()
-    native.set_isa(request.param)
-    yield request.param
-    native.set_isa(before)
+    with at_level(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True)
 def _setting() -> Iterator[None]:
     torch.manual_seed(0)
-    before = native.num_threads(), torch.get_num_threads()
-    native.set_num_threads(2)
-    torch.set_num_threads(1)  # the oracle's shapes are too small to share out
-    yield
-    native.set_num_threads(before[0])
-    torch.set_num_threads(before[1])
-
-
-def offsets(lengths: list[int]) -> Tensor:
-    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-
-
-def address(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
+    with two_threads():
+        yield
 
 
 def close(got: Tensor, wanted: Tensor, bound: float = 1e-5) -> bool:

@@ -7,7 +7,6 @@ through `LLM`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,21 +37,6 @@ SHAPES = {
     "1:N": (["q"], ["d one", "d two", "d three"]),
     "N:N": (["q", "other", "q"], ["d one", "d two", "d three"]),
 }
-
-
-@pytest.fixture
-def bi_encoder(tiny_bert: Path) -> Served:
-    return Served(tiny_bert, ["embed", "token_embed"])
-
-
-@pytest.fixture
-def cross_encoder(tiny_cross_encoder: Path) -> Served:
-    return Served(tiny_cross_encoder, ["classify"])
-
-
-@pytest.fixture
-def colbert(tiny_colbert: Path) -> Served:
-    return Served(tiny_colbert, ["token_embed"])
 
 
 def assert_extras_everywhere(requests: list[EngineRequest]) -> None:
