@@ -347,7 +347,7 @@ def test_cohere_embeds_by_form_and_tells_what_was_cut(
         ({"texts": ["a"], "max_tokens": 0}, "max_tokens"),
         ({"texts": ["a b c"], "max_tokens": 3, "truncate": "NONE"}, "limit|maximum"),
         ({"texts": ["a"], "input_type": "poem"}, "'poem'"),
-        ({"texts": ["a"], "output_dimension": 17}, "17"),
+        ({"texts": ["a"], "output_dimension": 17}, "output_dimension 17"),
     ],
 )
 def test_cohere_refuses_by_field(client: TestClient, fields: dict[str, Any], words: str) -> None:
@@ -355,6 +355,25 @@ def test_cohere_refuses_by_field(client: TestClient, fields: dict[str, Any], wor
     refused("cohere", response, 400)
     assert any(word in response.json()["message"] for word in words.split("|"))
     assert "message" in client.post("/v2/embed", json=fields).json()
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "words"),
+    [
+        ("/jina/v1/embeddings", {"input": "a", "task": "poem"}, "task 'poem'"),
+        ("/voyage/v1/embeddings", {"input": "a", "output_dimension": 0}, "output_dimension"),
+        ("/voyage/v1/embeddings", {"input": "a", "input_type": "poem"}, "input_type 'poem'"),
+        (
+            "/voyage/v1/rerank",
+            {"query": "a", "documents": ["b"], "top_k": -1, "model": "reranker"},
+            "top_k",
+        ),
+    ],
+)
+def test_a_wrong_field_has_the_name_that_it_was_sent_under(
+    client: TestClient, path: str, fields: dict[str, Any], words: str
+) -> None:
+    refused("voyage", client.post(path, json=fields), 400, words)
 
 
 def test_cohere_reranks_objects_by_their_fields(client: TestClient) -> None:

@@ -59,6 +59,26 @@ def set_dialect(scope: Scope, dialect: Dialect) -> None:
     scope.setdefault("state", {})["dialect"] = dialect
 
 
+# What other dialects call a field, for errors that name it by the usual name.
+_OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "dimensions": ("output_dimension",),
+    "input_type": ("task",),
+    "top_n": ("top_k",),
+}
+
+
+def set_fields(scope: Scope, fields: set[str]) -> None:
+    """Says which fields a request has sent."""
+    scope.setdefault("state", {})["fields"] = fields
+
+
+def name_as_sent(scope: Scope, param: str) -> str:
+    """The name under which the request has sent the field `param`."""
+    sent = scope.get("state", {}).get("fields", ())
+    names = (param, *_OTHER_NAMES.get(param, ()))
+    return next((name for name in names if name in sent), param)
+
+
 def error_body(dialect: Dialect, failure: Failure) -> tuple[int, dict[str, Any]]:
     """The status and the body of an error in a dialect."""
     return _BODIES[dialect](failure)

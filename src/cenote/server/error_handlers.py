@@ -7,6 +7,7 @@ never leaves the server.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 import orjson
@@ -14,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
-from cenote.errors import CenoteError, EngineUnavailable, Overloaded
-from cenote.server.dialects import Dialect, Failure, dialect_of, error_body
+from cenote.errors import CenoteError, EngineUnavailable, InvalidRequest, Overloaded
+from cenote.server.dialects import Dialect, Failure, dialect_of, error_body, name_as_sent
 from cenote.server.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ def error_response(error: Exception, dialect: Dialect = "cenote") -> ErrorRespon
 
 def report(error: Exception, scope: Scope, metrics: Metrics) -> ErrorResponse:
     """`error_response`, counted by its code, and logged where the server is at fault."""
+    _name_as_sent(error, scope)
     response = error_response(error, dialect_of(scope))
     metrics.errors.labels(response.code).inc()
     if isinstance(error, CenoteError | HTTPException):
@@ -87,6 +89,14 @@ def report(error: Exception, scope: Scope, metrics: Metrics) -> ErrorResponse:
     else:
         logger.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
     return response
+
+
+def _name_as_sent(error: Exception, scope: Scope) -> None:
+    """Gives the error's field the name that the request has for it."""
+    if isinstance(error, InvalidRequest) and error.param is not None:
+        name = name_as_sent(scope, error.param)
+        error.message = re.sub(rf"\b{re.escape(error.param)}\b", name, error.message, count=1)
+        error.param = name
 
 
 def _headers(error: CenoteError) -> dict[str, str]:

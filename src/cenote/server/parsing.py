@@ -68,7 +68,8 @@ def _invalid(error: ValidationError) -> InvalidRequest:
     else:
         message = f"{field}: {first['msg']}, not {shown(first['input'])}."
     if len(mistakes) > 1:
-        message += f" ({len(mistakes) - 1} more mistakes in this body.)"
+        more = len(mistakes) - 1
+        message += f" ({more} more mistake{'s' * (more > 1)} in this body.)"
     return InvalidRequest(message, param=param)
 
 

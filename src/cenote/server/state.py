@@ -17,6 +17,7 @@ from starlette.responses import Response
 from cenote.config.server import ServerConfig
 from cenote.errors import PayloadTooLarge
 from cenote.processors.prepared import Prepared
+from cenote.server.dialects import set_fields
 from cenote.server.dispatch import Answer, Dispatcher, Finished
 from cenote.server.metrics import Metrics
 from cenote.server.parsing import check, read
@@ -109,6 +110,7 @@ async def received(
     raw = await read(request)
     work = partial(check, raw, kind)
     body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
+    set_fields(request.scope, body.model_fields_set)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given
     # Clients that can be given an address only, and no name, put the name into the address.
