@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -20,8 +20,6 @@ from cenote.processors.quantize import Quantizer
 EncodingFormat = Literal["float", "base64", "bytes", "bytes_only"]
 EmbedDType = Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"]
 Endianness = Literal["native", "big", "little"]
-
-ENCODING_FORMATS: tuple[EncodingFormat, ...] = get_args(EncodingFormat)
 
 _ORDERS: dict[Endianness, Literal["=", ">", "<"]] = {"native": "=", "big": ">", "little": "<"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from cenote.processors.inputs import PoolingInput, PromptOptions
-from cenote.server.schemas.body import Answer, ExtrasBody
+from cenote.server.schemas.body import ExtrasBody
 from cenote.server.schemas.tei import TeiBody
 
 
@@ -46,14 +46,3 @@ class TokenClassificationBody(ExtrasBody):
             aggregation_strategy=self.aggregation_strategy or "none",
             options=PromptOptions(request_id=request_id, adapter=adapter, **self.extras()),
         )
-
-
-class HuggingFaceEntity(Answer):
-    """One entity of a text; `entity` in place of `entity_group` where tokens aren't joined."""
-
-    entity_group: str | None = None
-    entity: str | None = None
-    score: float
-    word: str
-    start: int
-    end: int
