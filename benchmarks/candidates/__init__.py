@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from benchmarks.remote import Missing, Remote
 
-Environment = Literal["own", "peers", "infinity", "pylate"]
+Environment = Literal["own", "peers", "onnx", "infinity", "pylate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ INT8_LEAST = 0.97
 EMBEDDERS: dict[str, Spec] = {
     "st-fp32": Spec("sentence_transformers:Embedder", FP32),
     "st-bf16": Spec("sentence_transformers:Embedder", BF16),
-    "st-onnx": Spec("sentence_transformers:Embedder", {"backend": "onnx"}, "infinity"),
+    "st-onnx": Spec("sentence_transformers:Embedder", {"backend": "onnx"}, "onnx"),
     "onnx-fp32": Spec("onnx:Embedder", {}, "peers"),
     "fastembed": Spec("fastembed:Embedder", {}, "peers"),
     "openvino-fp32": Spec("openvino:Embedder", {"precision": "f32"}, "peers"),
@@ -83,8 +83,9 @@ def interpreters(given: Sequence[str]) -> dict[str, str]:
     found = {"own": sys.executable}
     for text in given:
         name, equals, path = text.partition("=")
-        if not equals or name not in ("peers", "infinity", "pylate"):
-            sys.exit(f"--python-for must be peers=, infinity= or pylate= and a path, not {text!r}.")
+        if not equals or name not in get_args(Environment)[1:]:
+            known = "=, ".join(get_args(Environment)[1:])
+            sys.exit(f"--python-for must be one of {known}= and a path, not {text!r}.")
         found[name] = path
     return found
 

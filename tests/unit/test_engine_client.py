@@ -37,6 +37,9 @@ class FakeTransport(BaseClient):
         self.gone = False
         self._unavailable = None
 
+    def close(self) -> None:
+        """Nothing runs."""
+
     def _send(self, message: ToEngine) -> None:
         if self.gone:
             raise BrokenPipeError

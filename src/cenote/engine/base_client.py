@@ -56,6 +56,10 @@ class BaseClient(ABC):
     def _send(self, message: ToEngine) -> None:
         """Hands a message to the engine. Raises OSError if it is not there."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """See `EngineClient.close`."""
+
     @property
     def ready(self) -> EngineReady:
         """What the engine serves."""

@@ -20,7 +20,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from cenote.config.engine import EngineConfig
-from cenote.engine.client import EngineClient
+from cenote.engine.base_client import BaseClient
 from cenote.engine.messages import EngineOutput, EngineReady, EngineRequest, StepStats
 
 
@@ -40,7 +40,7 @@ class Part:
 class ReplicatedClient:
     """An `EngineClient` over others, which it closes. Thread-safe as they are."""
 
-    def __init__(self, clients: Sequence[EngineClient]) -> None:
+    def __init__(self, clients: Sequence[BaseClient]) -> None:
         self._clients = list(clients)
         self._waiting = [0] * len(self._clients)
         self._lock = threading.Lock()
@@ -148,7 +148,7 @@ class ReplicatedClient:
 
 
 def start_replicas(
-    config: EngineConfig, start: Callable[[EngineConfig], EngineClient]
+    config: EngineConfig, start: Callable[[EngineConfig], BaseClient]
 ) -> ReplicatedClient:
     """Starts `config.replicas` engines at the same time, each with its share of the threads and of
     the queue. None is left running where one can't start: then it raises what `start` raised."""
