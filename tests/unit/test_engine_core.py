@@ -284,7 +284,8 @@ def test_a_cached_query_runs_no_model_and_is_counted(colbert: EngineCore) -> Non
             scores += [one.array()[0] for one in made.outputs if "." in one.request_id]
     assert sum(one.query_cache_misses for one in records) == 1
     assert sum(one.query_cache_hits for one in records) == 1
-    assert scores[0] == scores[1]
+    # Plain torch's sums depend on the batch in the last bit.
+    assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 
 
 def test_finished_are_told_before_preempted_join_them(
