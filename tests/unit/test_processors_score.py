@@ -11,6 +11,7 @@ from served import Served
 from cenote.config.engine import EngineConfig
 from cenote.errors import InputTooLong, InvalidRequest, UnsupportedTask
 from cenote.outputs import Ranking, Score
+from cenote.params import TruncationSide
 from cenote.processors.inputs import PromptOptions, RerankInput, ScoreInput
 from cenote.processors.score.token_types import compress
 
@@ -179,9 +180,13 @@ def test_a_side_limit_cuts_only_that_side(cross_encoder: Served) -> None:
     assert len(last) == 3 + 7 + 1
 
 
-def test_a_left_cut_takes_the_token_types_with_it(cross_encoder: Served) -> None:
-    options = PromptOptions(truncate_prompt_tokens=8, truncation_side="left")
-    score(cross_encoder, ["one two"], [PARIS], options=options)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pair", [("one two", PARIS), (PARIS, "one two"), (PARIS, PARIS)])
+def test_a_cut_takes_the_token_types_with_it(
+    cross_encoder: Served, pair: tuple[str, str], side: TruncationSide
+) -> None:
+    options = PromptOptions(truncate_prompt_tokens=8, truncation_side=side)
+    score(cross_encoder, [pair[0]], [pair[1]], options=options)
     (request,) = cross_encoder.spy.requests
     tokens = cross_encoder.tokenizer.tokens(request.prompt.token_ids)
     assert len(tokens) == 8
