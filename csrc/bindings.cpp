@@ -21,7 +21,5 @@ NB_MODULE(_native, m) {
   m.def("num_threads", cenote::num_threads);
 
   bind_linear(m);
-#ifdef CENOTE_HAS_VARLEN
   bind_varlen(m);
-#endif
 }

@@ -22,10 +22,11 @@ DType checked_dtype(int code) {
   return static_cast<DType>(code);
 }
 
-const VarlenKernels& varlen() {
-  const VarlenKernels* table = kernels().varlen;
-  if (!table) throw std::runtime_error("the varlen kernels are not part of this build");
-  return *table;
+// Calls the current level's kernel without the GIL.
+template <class Args>
+void run(void (*VarlenKernels::*kernel)(const Args&), const Args& args) {
+  const auto call = kernels().varlen->*kernel;
+  without_gil([&] { call(args); });
 }
 
 void check_offsets(const int32_t* cu, int64_t count, const char* message) {
@@ -99,8 +100,7 @@ void attention(Address q, Address k, Address v, Address out, int dtype, int64_t 
   args.distance_rows = pointer<int32_t>(distance_rows);
   args.distance_size = distance_size;
   check_sizes(args);
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.attention(args); });
+  run(&VarlenKernels::attention, args);
 }
 
 void row_norm(NormKind kind, Address x, int x_dtype, int64_t rows, int64_t columns, Address weight,
@@ -117,8 +117,7 @@ void row_norm(NormKind kind, Address x, int x_dtype, int64_t rows, int64_t colum
   args.sum_out = pointer<float>(sum_out);
   args.out_f32 = pointer<float>(out_f32);
   args.out_bf16 = pointer<void>(out_bf16);
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.row_norm(args); });
+  run(&VarlenKernels::row_norm, args);
 }
 
 NormKind norm_kind(const std::string& name) {
@@ -137,8 +136,7 @@ void head_norm(const std::string& kind, Address x, int dtype, int64_t row_stride
   args.rows = rows;
   args.heads = heads;
   args.head_dim = head_dim;
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.head_norm(args); });
+  run(&VarlenKernels::head_norm, args);
 }
 
 void embedding(Address ids, int64_t tokens, int64_t hidden, int dtype, Address words,
@@ -172,8 +170,7 @@ void embedding(Address ids, int64_t tokens, int64_t hidden, int dtype, Address w
   if (type_table && types) {
     check_indices(args.types, tokens, type_count, "a token type is outside its table");
   }
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.embedding(args); });
+  run(&VarlenKernels::embedding, args);
 }
 
 void rotary(Address x, int dtype, int64_t row_stride, int64_t tokens, int64_t heads,
@@ -194,8 +191,7 @@ void rotary(Address x, int dtype, int64_t row_stride, int64_t tokens, int64_t he
   args.positions = pointer<int32_t>(positions);
   args.interleaved = interleaved;
   check_indices(args.positions, tokens, max_positions, "a position is outside its table");
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.rotary(args); });
+  run(&VarlenKernels::rotary, args);
 }
 
 Pooling pooling_named(const std::string& name) {
@@ -221,14 +217,11 @@ void pool(const std::string& method, Address x, int dtype, int64_t row_stride, i
   args.normalize = normalize;
   require(hidden > 0, "a row needs at least one column");
   check_offsets(args.cu_seqlens, sequences, "cu_seqlens must not decrease");
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.pool(args); });
+  run(&VarlenKernels::pool, args);
 }
 
 void l2_normalize(Address x, Address out, int64_t rows, int64_t columns) {
-  const NormalizeArgs args = {pointer<float>(x), pointer<float>(out), rows, columns};
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.normalize(args); });
+  run(&VarlenKernels::normalize, {pointer<float>(x), pointer<float>(out), rows, columns});
 }
 
 void maxsim(Address queries, Address cu_queries, int64_t query_count, Address documents,
@@ -255,8 +248,7 @@ void maxsim(Address queries, Address cu_queries, int64_t query_count, Address do
       check_offsets(args.cu_documents + first, last - first, "cu_documents must not decrease");
     }
   }
-  const VarlenKernels& table = varlen();
-  without_gil([&] { table.maxsim(args); });
+  run(&VarlenKernels::maxsim, args);
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ struct Kernels {
   const char* name;
   int level;
   const LinearKernels* linear;
-  const VarlenKernels* varlen;  // null until those kernels are built
+  const VarlenKernels* varlen;
 };
 
 // The level in use: the best that this processor runs and that passes its self check, or
