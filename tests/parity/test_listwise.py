@@ -16,6 +16,7 @@ from tiny import MakeTiny, edit_config
 from torch.nn import functional as F
 
 from cenote import LLM
+from cenote.cli.references import kind_of
 from cenote.errors import InvalidRequest
 
 MARKERS = ["<|embed_token|>", "<|rerank_token|>"]
@@ -93,6 +94,14 @@ def test_scores_are_cosines_at_the_markers(ranker: Path, kernels: str, make_tiny
     np.testing.assert_allclose(ours, expected, atol=1e-5)
     np.testing.assert_allclose(own, F.cosine_similarity(told[:-1], told[-1:]), atol=1e-5)
     assert ranking.results[0].index == int(expected.argmax())
+
+
+def test_verify_says_that_it_has_no_reference(ranker: Path) -> None:
+    with (
+        LLM(str(ranker), dtype="float32", threads=1) as llm,
+        pytest.raises(InvalidRequest, match="nothing to compare JinaForRanking with"),
+    ):
+        kind_of(llm)
 
 
 def test_documents_that_do_not_fit_go_into_further_prompts(

@@ -42,6 +42,11 @@ def kind_of(llm: LLM) -> Kind:
             "the model's repository, which never runs.",
             param="model",
         )
+    if llm.score_kind is None and config.reranker is not None:
+        raise InvalidRequest(
+            f"verify compares one score of a pair; this model gives {config.num_labels}.",
+            param="model",
+        )
     if llm.score_kind == "cross_encoder":
         return "prompted_reranker" if _writes_prompts(llm) else "cross_encoder"
     if llm.score_kind == "late_interaction":
@@ -108,31 +113,26 @@ def _sentences(
 
 def _classes(library: Any, config: ModelConfig, kind: Kind, texts: Sequence[str]) -> list[Array]:
     """Class probabilities of texts, `[classes]`, or of their tokens, `[tokens, classes]`."""
-    import torch
-
     name = config.transformer_path
     tokenizer = library.AutoTokenizer.from_pretrained(name)
     sort = "Token" if kind == "token_classify" else "Sequence"
-    model = getattr(library, f"AutoModelFor{sort}Classification").from_pretrained(
-        name, dtype=torch.float32
-    )
+    auto = getattr(library, f"AutoModelFor{sort}Classification")
+    model = auto.from_pretrained(name, dtype="float32").eval().requires_grad_(False)
     found = []
     for text in texts:
         inputs = tokenizer(
             text, truncation=True, max_length=config.max_model_len, return_tensors="pt"
         )
-        with torch.inference_mode():
-            (logits,) = model.eval()(**inputs).logits
+        (logits,) = model(**inputs).logits
         found.append(_probabilities(logits, config.problem_type).numpy())
     return found
 
 
 def _probabilities(logits: Any, problem_type: str | None) -> Any:
     """As transformers' pipelines make them of logits `[..., classes]`."""
-    if problem_type == "regression":
-        return logits
-    several = logits.shape[-1] > 1 and problem_type != "multi_label_classification"
-    return logits.softmax(-1) if several else logits.sigmoid()
+    if logits.shape[-1] == 1 or problem_type == "multi_label_classification":
+        return logits.sigmoid()
+    return logits if problem_type == "regression" else logits.softmax(-1)
 
 
 def _prompted(library: Any, llm: LLM, query: str, texts: Sequence[str]) -> list[Array]:
@@ -140,8 +140,6 @@ def _prompted(library: Any, llm: LLM, query: str, texts: Sequence[str]) -> list[
 
     The prompts are those that are served; it is what the model makes of them that is compared.
     """
-    import torch
-
     config, reranker = llm.model_config, llm.model_config.reranker
     template = load_score_template(config, llm.config)
     if template is None:
@@ -151,16 +149,15 @@ def _prompted(library: Any, llm: LLM, query: str, texts: Sequence[str]) -> list[
     tokenizer = library.AutoTokenizer.from_pretrained(name)
     sort = "CausalLM" if answers else "SequenceClassification"
     auto = getattr(library, f"AutoModelFor{sort}")
-    model = auto.from_pretrained(name, dtype=torch.float32).eval()
+    model = auto.from_pretrained(name, dtype="float32").eval().requires_grad_(False)
     wanted = [tokenizer.convert_tokens_to_ids(a) if isinstance(a, str) else a for a in answers]
     found = []
     for text in texts:
         prompt = template.render(query, text)
         inputs = tokenizer(prompt, add_special_tokens=not template.complete, return_tensors="pt")
-        with torch.inference_mode():
-            logits = model(**inputs).logits[0]
+        logits = model(**inputs).logits[0]
         score = logits[-1, wanted] if answers else logits
-        if len(wanted) == 2:
+        if reranker is not None and reranker.difference:
             score = score[1:] - score[:1]
         found.append((score if config.pooler.activation == "identity" else score.sigmoid()).numpy())
     return found

@@ -24,6 +24,7 @@ from cenote.processors.tokenizer_files import load_tokenizer_files
 from cenote.processors.truncation import Strategy, cut, kept_positions
 
 log = get_logger(__name__)
+FOREIGN = "The tokenizer has %d tokens, the model embeds %d: texts with the others are refused."
 
 
 @dataclass(slots=True)
@@ -67,12 +68,7 @@ class Tokenizer:
         # Added tokens may lie beyond the embedding (Gemma's for images); words of a text hardly.
         words = files.backend.get_vocab_size(with_added_tokens=False)
         if words > config.vocab_size and self._adds_special:
-            log.warning(
-                "The tokenizer has %d tokens, the model embeds %d of them: a text with one of the "
-                "others is refused. It may be another model's tokenizer.",
-                words,
-                config.vocab_size,
-            )
+            log.warning(FOREIGN, words, config.vocab_size)
         self._may_exceed = files.backend.get_vocab_size() > config.vocab_size
         named = files.input_names is None or "token_type_ids" in files.input_names
         # Whether the model is fed a pair's token types.
@@ -267,10 +263,9 @@ class Tokenizer:
             if not 0 <= token_id < self.vocab_size:
                 token = self._backend.id_to_token(token_id) if token_id > 0 else None
                 named = "" if token is None else f" ({token!r})"
+                limit = f"the model has ids 0 to {self.vocab_size - 1}"
                 raise InvalidRequest(
-                    f"Token id {token_id}{named} is out of range; the model has ids 0 to "
-                    f"{self.vocab_size - 1}.",
-                    param=param,
+                    f"Token id {token_id}{named} is out of range; {limit}.", param=param
                 )
         return list(ids)
 
