@@ -23,6 +23,7 @@ from cenote.config.server import ServerConfig
 from cenote.engine.awaiting import FutureBridge
 from cenote.engine.client import EngineClient
 from cenote.engine.messages import EngineOutput
+from cenote.errors import Overloaded
 from cenote.processors.prepared import Prepared
 from cenote.server.encoding import to_json
 from cenote.server.metrics import Metrics
@@ -33,6 +34,9 @@ ResultT = TypeVar("ResultT")
 SMALL_RESULT_BYTES = 64 << 10
 
 CLIENT_CLOSED_REQUEST = 499
+
+# So many requests may wait for a tokeniser thread: the engine's own bound begins behind them.
+MOST_STARTING = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Dispatcher:
         self._timeout = config.request_timeout or None
         self._metrics = metrics
         self._bridge: FutureBridge | None = None
+        self._starting = 0
 
     async def run(
         self,
@@ -89,16 +94,22 @@ class Dispatcher:
             # Here and not on the loop: packing thousands of prompts would hold all others up.
             return prepared, client.submit(prepared.requests)
 
-        begin = perf_counter()
-        prepared, future = await self.call(start)
-        tokenize_time = perf_counter() - begin
-        self._metrics.tokenize_seconds.observe(tokenize_time)
-        tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
-        self._metrics.prompt_tokens.inc(tokens)
-        outputs = await self._outputs(request, future)
+        watch = _Watch(request.receive)
+        try:
+            begin = perf_counter()
+            started = await self._started(watch, start)
+            if started is None:
+                return self._gone()
+            prepared, future = started
+            tokenize_time = perf_counter() - begin
+            self._metrics.tokenize_seconds.observe(tokenize_time)
+            tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
+            self._metrics.prompt_tokens.inc(tokens)
+            outputs = await self._outputs(watch, future)
+        finally:
+            watch.stop()
         if outputs is None:
-            self._metrics.cancelled.inc()
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+            return self._gone()
 
         def finish() -> Answer:
             self._observe(outputs)
@@ -120,11 +131,37 @@ class Dispatcher:
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
+    async def _started(self, watch: _Watch, start: Callable[[], ResultT]) -> ResultT | None:
+        """What a tokeniser thread makes of `start`, or None where the client left before that.
+
+        Raises `Overloaded` where too many requests wait for a thread.
+        """
+        if self._starting >= MOST_STARTING:
+            raise Overloaded(
+                f"{self._starting} requests wait to be tokenised, which is the most this server "
+                "keeps."
+            )
+        self._starting += 1
+        work = self._pool.submit(start)
+        watch.over(work)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            if watch.is_gone and work.cancelled():
+                return None
+            raise
+        finally:
+            self._starting -= 1
+
+    def _gone(self) -> Response:
+        self._metrics.cancelled.inc()
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+
     async def _outputs(
-        self, request: Request, future: Future[list[EngineOutput]]
+        self, watch: _Watch, future: Future[list[EngineOutput]]
     ) -> list[EngineOutput] | None:
         """The engine's outputs, or None where the client went away: then the engine aborts."""
-        watcher = asyncio.create_task(_cancel_when_gone(request.receive, future))
+        watch.over(future)
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._bridge_of(asyncio.get_running_loop()).wait(future)
@@ -134,8 +171,6 @@ class Dispatcher:
             ) from None
         except CancelledError:  # The engine's future, by the watcher; the task's own passes on.
             return None
-        finally:
-            watcher.cancel()
 
     def _bridge_of(self, loop: asyncio.AbstractEventLoop) -> FutureBridge:
         """One bridge while the loop is the same, as it is in a server."""
@@ -156,7 +191,26 @@ def _mean_times(outputs: list[EngineOutput]) -> tuple[float, float]:
     return queue / count, sum(output.run_time for output in outputs) / count
 
 
-async def _cancel_when_gone(receive: Receive, future: Future[list[EngineOutput]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    future.cancel()
+class _Watch:
+    """Waits for a request's client to go away, and then cancels what the request waits for."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.is_gone = False
+        self._waits: Future[Any] | None = None
+        self._task = asyncio.create_task(self._run(receive))
+
+    def over(self, future: Future[Any]) -> None:
+        """From now on the request waits for `future`."""
+        self._waits = future
+        if self.is_gone:
+            future.cancel()
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+    async def _run(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.is_gone = True
+        if self._waits is not None:
+            self._waits.cancel()
