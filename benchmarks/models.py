@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import string
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 from cenote.loader.hub import resolve
@@ -72,14 +74,56 @@ def cross_encoder(folder: Path) -> Path:
 
 
 def colbert(folder: Path) -> Path:
-    """MiniLM with a 128-dimension projection, in sentence-transformers' multi-vector form."""
-    from sentence_transformers import MultiVectorEncoder
+    """MiniLM with a random projection to 128, as PyLate saves it: all three libraries read it.
 
+    Documents of 300 tokens, as PyLate's own models have.
+    """
     source = resolve("minilm", None).folder
-    bare = folder.with_name(folder.name + "-encoder")
     shutil.copytree(
-        source, bare, ignore=shutil.ignore_patterns("modules.json", "1_Pooling", "config_sentence*")
+        source,
+        folder,
+        ignore=shutil.ignore_patterns("modules.json", "1_Pooling", "config_sentence*"),
     )
     torch.manual_seed(0)
-    MultiVectorEncoder(str(bare), device="cpu").save_pretrained(str(folder))
+    dense = folder / "1_Dense"
+    dense.mkdir()
+    save_file({"linear.weight": torch.randn(128, 384) * 384**-0.5}, dense / "model.safetensors")
+    activation = "torch.nn.modules.linear.Identity"
+    _write(
+        dense / "config.json",
+        {
+            "in_features": 384,
+            "out_features": 128,
+            "bias": False,
+            "activation_function": activation,
+        },
+    )
+    kinds = {"": "sentence_transformers.models.Transformer", "1_Dense": "pylate.models.Dense.Dense"}
+    _write(
+        folder / "modules.json",
+        [
+            {"idx": at, "name": str(at), "path": path, "type": kind}
+            for at, (path, kind) in enumerate(kinds.items())
+        ],
+    )
+    _write(folder / "sentence_bert_config.json", {"max_seq_length": 300, "do_lower_case": False})
+    _write(
+        folder / "config_sentence_transformers.json",
+        {
+            "model_type": "ColBERT",
+            "prompts": {},
+            "similarity_fn_name": "MaxSim",
+            "query_prefix": "[unused0]",
+            "document_prefix": "[unused1]",
+            "query_length": 32,
+            "document_length": 300,
+            "do_query_expansion": True,
+            "attend_to_expansion_tokens": False,
+            "skiplist_words": list(string.punctuation),
+        },
+    )
     return folder
+
+
+def _write(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value))
