@@ -178,7 +178,10 @@ def _answers(query: QueryVectors, documents: Sequence[TokenVectors], explain: bo
 
 
 def not_finite() -> NonFiniteResult:
-    return NonFiniteResult("The model gave NaN or infinity for this input; try dtype float32.")
+    return NonFiniteResult(
+        "The model gave NaN or infinity for this input. With 16-bit numbers, try dtype float32; in "
+        "float32 its weights are at fault."
+    )
 
 
 def _gone(key: str) -> InvalidRequest:
