@@ -1,18 +1,20 @@
 """Load on a running server: many clients that each send one request after another.
 
-Only the standard library: a bench must not need more than the product. It knows the OpenAI form of
+One thread, plain HTTP/1.1 on sockets and nothing decoded before the clock stops: the clients must
+cost less than the server, which often shares their processor cores. It knows the OpenAI form of
 `/v1/embeddings`, so it can measure any server that speaks it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import http.client
 import json
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import urllib.error
+import urllib.request
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ from numpy.typing import NDArray
 
 from cenote.config import env
 from cenote.errors import CenoteError, EngineUnavailable
+
+REQUEST_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +38,17 @@ class Load:
     vectors: NDArray[np.float32]
 
 
-class _Server:
-    """One keep-alive connection."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        self._url = url
-        self._path = parts.path.rstrip("/").removesuffix("/v1")
-        self._connection = kind(parts.hostname or "", parts.port, timeout=timeout)
-        self._headers = {"Content-Type": "application/json"}
-        if key := env.API_KEY.read():
-            self._headers["Authorization"] = f"Bearer {key.split(',')[0].strip()}"
-
-    def call(self, method: str, path: str, body: object = None) -> dict[str, object]:
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            self._connection.request(method, self._path + path, data, self._headers)
-            answer = self._connection.getresponse()
-            content = answer.read()
-        except OSError as error:
-            raise EngineUnavailable(
-                f"No answer from {self._url} ({error}). Start one with: cenote serve"
-            ) from error
-        if answer.status != 200:
-            raise CenoteError(f"{self._url}{path}: {answer.status} {content[:300].decode()}")
-        return dict(json.loads(content))
-
-
 def served_model(url: str) -> str:
     """The first model that a server lists."""
-    models = _Server(url, timeout=10).call("GET", "/v1/models")["data"]
-    return str(models[0]["id"])  # type: ignore[index]
+    address = f"{_base(url)}/v1/models"
+    request = urllib.request.Request(address, headers=_headers())
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(json.load(answer)["data"][0]["id"])
+    except urllib.error.HTTPError as error:
+        raise CenoteError(f"{address}: {error.code} {error.read(300).decode()}") from error
+    except OSError as error:
+        raise _silent(url, error) from error
 
 
 def run_load(
@@ -78,37 +59,19 @@ def run_load(
     Raises `EngineUnavailable` where nothing answers and `CenoteError` for any answer but 200.
     """
     name = model or served_model(url)
-    requests = [list(texts[at : at + batch]) for at in range(0, len(texts), batch)]
-    local = threading.local()
-
-    def send(batch_of_texts: list[str]) -> tuple[float, int, list[NDArray[np.float32]]]:
-        if not hasattr(local, "server"):
-            local.server = _Server(url, timeout=600)
-        body = {
-            "model": name,
-            "input": batch_of_texts,
-            "encoding_format": "base64",
-            "truncate_prompt_tokens": -1,
-        }
-        began = time.perf_counter()
-        answer = local.server.call("POST", "/v1/embeddings", body)
-        took = time.perf_counter() - began
-        vectors = [
-            np.frombuffer(base64.b64decode(item["embedding"]), "<f4") for item in answer["data"]
-        ]
-        return took, answer["usage"]["prompt_tokens"], vectors
-
-    with ThreadPoolExecutor(clients) as pool:
-        began = time.perf_counter()
-        done = list(pool.map(send, requests))
-        seconds = time.perf_counter() - began
-    return Load(
-        seconds=seconds,
-        texts=len(texts),
-        tokens=sum(tokens for _, tokens, _ in done),
-        latencies=[took for took, _, _ in done],
-        vectors=np.stack([vector for _, _, vectors in done for vector in vectors]),
-    )
+    bodies = [_body(name, texts[at : at + batch]) for at in range(0, len(texts), batch)]
+    try:
+        seconds, latencies, contents = asyncio.run(_send_all(url, bodies, clients))
+    except (OSError, EOFError, TimeoutError) as error:
+        raise _silent(url, error) from error
+    answers = [json.loads(content) for content in contents]
+    vectors = [
+        np.frombuffer(base64.b64decode(item["embedding"]), "<f4")
+        for answer in answers
+        for item in answer["data"]
+    ]
+    tokens = sum(answer["usage"]["prompt_tokens"] for answer in answers)
+    return Load(seconds, len(texts), tokens, latencies, np.stack(vectors))
 
 
 def percentiles(latencies: Sequence[float]) -> Iterator[tuple[str, float]]:
@@ -117,3 +80,96 @@ def percentiles(latencies: Sequence[float]) -> Iterator[tuple[str, float]]:
         ("p50", "p95", "p99"), np.percentile(latencies, (50, 95, 99)), strict=True
     ):
         yield f"{name}_ms", round(float(value) * 1e3, 3)
+
+
+async def _send_all(
+    url: str, bodies: Sequence[bytes], clients: int
+) -> tuple[float, list[float], list[bytes]]:
+    """Seconds in all, and each request's latency and answer, in the order of `bodies`."""
+    latencies = [0.0] * len(bodies)
+    contents = [b""] * len(bodies)
+    waiting = iter(range(len(bodies)))
+
+    async def client() -> None:
+        connection = await _Connection.open(url)
+        try:
+            for at in waiting:
+                sent = time.perf_counter()
+                contents[at] = await asyncio.wait_for(connection.post(bodies[at]), REQUEST_SECONDS)
+                latencies[at] = time.perf_counter() - sent
+        finally:
+            connection.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(min(clients, len(bodies)))))
+    return time.perf_counter() - began, latencies, contents
+
+
+class _Connection:
+    """One keep-alive connection to `/v1/embeddings`."""
+
+    def __init__(self, url: str, reader: StreamReader, writer: StreamWriter) -> None:
+        parts = urlsplit(_base(url))
+        self._address = f"{_base(url)}/v1/embeddings"
+        self._reader, self._writer = reader, writer
+        headers = {"Host": parts.netloc, **_headers()}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._head = f"POST {parts.path}/v1/embeddings HTTP/1.1\r\n{lines}".encode()
+
+    @classmethod
+    async def open(cls, url: str) -> _Connection:
+        parts = urlsplit(_base(url))
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        return cls(url, *await asyncio.open_connection(parts.hostname, port, ssl=secure or None))
+
+    async def post(self, body: bytes) -> bytes:
+        """The content of a 200 answer. Raises `CenoteError` for any other."""
+        self._writer.write(b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body))
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        status, *lines = head.split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
+        if headers.get("transfer-encoding") == "chunked":
+            content = b"".join([chunk async for chunk in self._chunks()])
+        else:
+            content = await self._reader.readexactly(int(headers["content-length"]))
+        code = status.split(" ", 2)[1]
+        if code != "200":
+            raise CenoteError(f"{self._address}: {code} {content[:300].decode()}")
+        return content
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while size := int(await self._reader.readline(), 16):
+            yield await self._reader.readexactly(size)
+            await self._reader.readline()
+        await self._reader.readline()
+
+
+def _base(url: str) -> str:
+    """The server's address without /v1."""
+    return (url if "//" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+
+
+def _headers() -> dict[str, str]:
+    headers = {"Content-Type": "application/json"}
+    if key := env.API_KEY.read():
+        headers["Authorization"] = f"Bearer {key.split(',')[0].strip()}"
+    return headers
+
+
+def _body(model: str, texts: Sequence[str]) -> bytes:
+    return json.dumps(
+        {
+            "model": model,
+            "input": list(texts),
+            "encoding_format": "base64",
+            "truncate_prompt_tokens": -1,
+        }
+    ).encode()
+
+
+def _silent(url: str, error: BaseException) -> EngineUnavailable:
+    return EngineUnavailable(f"No answer from {url} ({error}). Start one with: cenote serve")
