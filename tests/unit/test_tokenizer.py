@@ -346,8 +346,9 @@ def test_tokens_decode_and_special_ids(tokenizer: Tokenizer) -> None:
     assert tokenizer.special_ids == {0, 100, 101, 102, 103}
     assert (tokenizer.num_special_tokens(), tokenizer.num_special_tokens(True)) == (2, 3)
     assert tokenizer.token_to_id("no such token") is None
-    with pytest.raises(InvalidRequest, match="out of range"):
-        tokenizer.decode([99999])
+    for token_id in (99999, -1, 2**32, 2**64, -(2**64)):
+        with pytest.raises(InvalidRequest, match=f"{token_id} is out of range"):
+            tokenizer.decode([token_id])
 
 
 def test_special_tokens_may_be_objects(byte_folder: Path) -> None:

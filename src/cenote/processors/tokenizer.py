@@ -261,7 +261,8 @@ class Tokenizer:
                     f"A token id must be an integer, not {token_id!r}.", param=param
                 )
             if not 0 <= token_id < self.vocab_size:
-                token = self._backend.id_to_token(token_id) if token_id > 0 else None
+                known = 0 <= token_id < self._backend.get_vocab_size()
+                token = self._backend.id_to_token(token_id) if known else None
                 named = "" if token is None else f" ({token!r})"
                 limit = f"the model has ids 0 to {self.vocab_size - 1}"
                 raise InvalidRequest(
