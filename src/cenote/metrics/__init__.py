@@ -1,1 +1,0 @@
-"""Plain records of what happened, and the names they are published under."""
