@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.kernels.attention import AttentionTerms
 from cenote.layers.embedding import TokenEmbedding
-from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import PoolingModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, TokenProjection
 
 # What a checkpoint with a head calls its body: BERT and its twin ERNIE.
 _PREFIX = "bert|ernie"
@@ -130,20 +128,10 @@ class BertForMaskedLM(MaskedLM, BertModel):
     )
 
 
-class BertForColBERT(BertModel):
+class BertForColBERT(TokenProjection, BertModel):
     """Stanford ColBERT's checkpoint: an encoder and a projection of every token, without bias."""
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *BertModel.weight_rules,
         Rename(r"linear\.weight", "projection.weight"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        dim = config.hidden_size if config.pooler.colbert is None else config.pooler.colbert.dim
-        self.projection = Linear(config.hidden_size, dim, bias=False, dtype=torch.float32)
-
-    def project(self, rows: Tensor) -> Tensor:
-        """Token vectors `[n, dim]` float32 of rows `[n, hidden]`."""
-        vectors: Tensor = self.projection(rows)
-        return vectors

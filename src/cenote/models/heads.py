@@ -119,3 +119,17 @@ class MaskedLM(PoolingModel):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.head = MaskedLMHead(config, self.embeddings)
+
+
+class TokenProjection(PoolingModel):
+    """Adds a projection of every token to ColBERT's width, without bias."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        dim = config.hidden_size if config.pooler.colbert is None else config.pooler.colbert.dim
+        self.projection = Linear(config.hidden_size, dim, bias=False, dtype=torch.float32)
+
+    def project(self, rows: Tensor) -> Tensor:
+        """Token vectors `[n, dim]` float32 of rows `[n, hidden]`."""
+        vectors: Tensor = self.projection(rows)
+        return vectors

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, cast
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from cenote.config.fields import positive_float, positive_int
 from cenote.config.model import ModelConfig
@@ -28,7 +27,7 @@ from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
+from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier, TokenProjection
 
 _ROOT = r"(?:roberta\.)?"
 _LAYER = _ROOT + r"(?:encoder\.)?layers\.(\d+)\."
@@ -209,20 +208,10 @@ class JinaEmbeddingsV3ForMaskedLM(JinaEmbeddingsV3Model):
         self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")
 
 
-class JinaEmbeddingsV3ForColBERT(JinaEmbeddingsV3Model):
+class JinaEmbeddingsV3ForColBERT(TokenProjection, JinaEmbeddingsV3Model):
     """Jina ColBERT v2's checkpoint: an encoder and a projection of every token, without bias."""
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *JinaEmbeddingsV3Model.weight_rules,
         Rename(r"linear\.weight", "projection.weight"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        dim = config.hidden_size if config.pooler.colbert is None else config.pooler.colbert.dim
-        self.projection = Linear(config.hidden_size, dim, bias=False, dtype=torch.float32)
-
-    def project(self, rows: Tensor) -> Tensor:
-        """Token vectors `[n, dim]` float32 of rows `[n, hidden]`."""
-        vectors: Tensor = self.projection(rows)
-        return vectors
