@@ -13,7 +13,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel, encoder_rules
-from cenote.models.heads import Classifier, MaskedLMHead, TokenClassifier
+from cenote.models.heads import Classifier, MaskedLM, TokenClassifier
 
 _BODY_RULES: tuple[Rule, ...] = (
     *encoder_rules("electra"),
@@ -65,10 +65,10 @@ class ElectraForTokenClassification(TokenClassifier, ElectraModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
 
 
-class ElectraForMaskedLM(ElectraModel):
+class ElectraForMaskedLM(MaskedLM, ElectraModel):
     """A generator: logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Rename(r"generator_predictions\.dense\.(weight|bias)", r"head.dense.\1"),
@@ -76,7 +76,3 @@ class ElectraForMaskedLM(ElectraModel):
         Rename(r"generator_lm_head\.bias", "head.bias"),
         Ignore(r"generator_lm_head\.weight"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")

@@ -17,10 +17,9 @@ from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:(?:new|gte)\.)?"
 _LAYER = _ROOT + r"(?:encoder\.layer|layers)\.(\d+)\."
@@ -108,10 +107,10 @@ class GteForTokenClassification(TokenClassifier, GteModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, _POOLER)
 
 
-class GteForMaskedLM(GteModel):
+class GteForMaskedLM(MaskedLM, GteModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
@@ -120,7 +119,3 @@ class GteForMaskedLM(GteModel):
         Rename(r"lm_head\.dense" + _WB, r"head.dense.\1"),
         Rename(r"lm_head\.(?:norm|layer_norm)" + _WB, r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")

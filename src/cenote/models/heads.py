@@ -111,14 +111,18 @@ class TokenClassifier(PoolingModel):
 
 
 class MaskedLM(PoolingModel):
-    """Adds logits over the vocabulary for every token of an encoder with `embeddings`."""
+    """Adds logits over the vocabulary for every token of an encoder with `embeddings`.
+
+    `head_activation` is the head's own; None: the encoder's.
+    """
 
     info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = None
     embeddings: TokenEmbedding
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings)
+        self.head = MaskedLMHead(config, self.embeddings, self.head_activation)
 
 
 class TokenProjection(PoolingModel):

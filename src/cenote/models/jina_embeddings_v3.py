@@ -24,10 +24,9 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packing import WeightForm, pack_weights
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
-from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier, TokenProjection
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, TokenProjection
 
 _ROOT = r"(?:roberta\.)?"
 _LAYER = _ROOT + r"(?:encoder\.)?layers\.(\d+)\."
@@ -191,10 +190,10 @@ class JinaEmbeddingsV3ForTokenClassification(TokenClassifier, JinaEmbeddingsV3Mo
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
 
 
-class JinaEmbeddingsV3ForMaskedLM(JinaEmbeddingsV3Model):
+class JinaEmbeddingsV3ForMaskedLM(MaskedLM, JinaEmbeddingsV3Model):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Ignore(r"lm_head\.decoder\.(weight|bias)"),
@@ -202,10 +201,6 @@ class JinaEmbeddingsV3ForMaskedLM(JinaEmbeddingsV3Model):
         Rename(r"lm_head\.dense\.(weight|bias)", r"head.dense.\1"),
         Rename(r"lm_head\.layer_norm\.(weight|bias)", r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")
 
 
 class JinaEmbeddingsV3ForColBERT(TokenProjection, JinaEmbeddingsV3Model):

@@ -15,9 +15,8 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.relative import RelativeBias
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel
-from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 # Distances from here on share a bucket; no configuration names it.
 _MAX_DISTANCE = 128
@@ -89,10 +88,10 @@ class MPNetForTokenClassification(TokenClassifier, MPNetModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
 
 
-class MPNetForMaskedLM(MPNetModel):
+class MPNetForMaskedLM(MaskedLM, MPNetModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         Ignore(r"lm_head\.decoder\.(weight|bias)"),
@@ -100,7 +99,3 @@ class MPNetForMaskedLM(MPNetModel):
         Rename(r"lm_head\.dense\.(weight|bias)", r"head.dense.\1"),
         Rename(r"lm_head\.layer_norm\.(weight|bias)", r"head.norm.\1"),
     )
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")

@@ -12,9 +12,8 @@ from cenote.config.model import ModelConfig
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.loader.rules import Ignore, Rename, Rule
-from cenote.models.base import ModelInfo
 from cenote.models.bert import BertModel, encoder_rules
-from cenote.models.heads import MaskedLMHead, TextClassifier, TokenClassifier
+from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _PREFIX = r"roberta|data2vec_text"
 POOLER = Ignore(rf"(?:(?:{_PREFIX})\.)?pooler\..*")
@@ -61,12 +60,8 @@ class RobertaForTokenClassification(TokenClassifier, RobertaModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = _BODY_RULES
 
 
-class RobertaForMaskedLM(RobertaModel):
+class RobertaForMaskedLM(MaskedLM, RobertaModel):
     """Logits over the vocabulary for every token."""
 
-    info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
+    head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, *LM_RULES)
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedLMHead(config, self.embeddings, "gelu_erf")
