@@ -21,6 +21,14 @@ from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, Token
 
 # What a checkpoint with a head calls its body: BERT and its twin ERNIE.
 _PREFIX = "bert|ernie"
+_LM_NORM = r"cls\.predictions\.transform\.(?:LayerNorm|layer_norm)"
+LM_RULES = (
+    Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
+    Rename(r"cls\.predictions\.bias", "head.bias"),
+    Rename(r"cls\.predictions\.transform\.dense\.(weight|bias)", r"head.dense.\1"),
+    Rename(_LM_NORM + r"\.(?:weight|gamma)", "head.norm.weight"),
+    Rename(_LM_NORM + r"\.(?:bias|beta)", "head.norm.bias"),
+)
 
 
 def encoder_rules(prefix: str) -> tuple[Rule, ...]:
@@ -120,11 +128,7 @@ class BertForMaskedLM(MaskedLM, BertModel):
         *encoder_rules(_PREFIX),
         Ignore(r"\w+\.pooler\..*"),
         Ignore(r"cls\.seq_relationship\..*"),
-        Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
-        Rename(r"cls\.predictions\.bias", "head.bias"),
-        Rename(r"cls\.predictions\.transform\.dense\.(weight|bias)", r"head.dense.\1"),
-        Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:weight|gamma)", "head.norm.weight"),
-        Rename(r"cls\.predictions\.transform\.LayerNorm\.(?:bias|beta)", "head.norm.bias"),
+        *LM_RULES,
     )
 
 

@@ -22,7 +22,7 @@ from cenote.layers.mlp import MLP
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule
-from cenote.models.bert import BertModel, encoder_rules
+from cenote.models.bert import LM_RULES, BertModel, encoder_rules
 from cenote.models.blocks import bidirectional
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
@@ -175,8 +175,5 @@ class JinaBertForMaskedLM(MaskedLM, JinaBertModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
-        Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
-        Rename(r"cls\.predictions\.bias", "head.bias"),
-        Rename(r"cls\.predictions\.transform\.dense" + _WB, r"head.dense.\1"),
-        Rename(r"cls\.predictions\.transform\.LayerNorm" + _WB, r"head.norm.\1"),
+        *LM_RULES,
     )

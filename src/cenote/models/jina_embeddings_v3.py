@@ -27,6 +27,7 @@ from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.bert import BertModel
 from cenote.models.blocks import PostNormLayer
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, TokenProjection
+from cenote.models.roberta import CLASSIFIER_RULES, HEADS, LM_RULES
 
 _ROOT = r"(?:roberta\.)?"
 _LAYER = _ROOT + r"(?:encoder\.)?layers\.(\d+)\."
@@ -111,7 +112,7 @@ class JinaEmbeddingsV3Model(BertModel):
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Ignore(r"(?:lm_head|classifier)\..*"),
+        HEADS,
     )
 
     def __init__(self, config: ModelConfig) -> None:
@@ -179,8 +180,7 @@ class JinaEmbeddingsV3ForSequenceClassification(TextClassifier, JinaEmbeddingsV3
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Rename(r"classifier\.dense\.(weight|bias)", r"classifier.dense.\1"),
-        Rename(r"classifier\.out_proj\.(weight|bias)", r"classifier.out.\1"),
+        *CLASSIFIER_RULES,
     )
 
 
@@ -196,10 +196,7 @@ class JinaEmbeddingsV3ForMaskedLM(MaskedLM, JinaEmbeddingsV3Model):
     head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Ignore(r"lm_head\.decoder\.(weight|bias)"),
-        Rename(r"lm_head\.bias", "head.bias"),
-        Rename(r"lm_head\.dense\.(weight|bias)", r"head.dense.\1"),
-        Rename(r"lm_head\.layer_norm\.(weight|bias)", r"head.norm.\1"),
+        *LM_RULES,
     )
 
 

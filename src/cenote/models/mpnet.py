@@ -17,6 +17,7 @@ from cenote.layers.relative import RelativeBias
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.bert import BertModel
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
+from cenote.models.roberta import CLASSIFIER_RULES, HEADS, LM_RULES
 
 # Distances from here on share a bucket; no configuration names it.
 _MAX_DISTANCE = 128
@@ -49,7 +50,7 @@ class MPNetModel(BertModel):
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Ignore(r"(?:lm_head|classifier)\..*"),
+        HEADS,
     )
 
     def __init__(self, config: ModelConfig) -> None:
@@ -77,8 +78,7 @@ class MPNetForSequenceClassification(TextClassifier, MPNetModel):
 
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Rename(r"classifier\.dense\.(weight|bias)", r"classifier.dense.\1"),
-        Rename(r"classifier\.out_proj\.(weight|bias)", r"classifier.out.\1"),
+        *CLASSIFIER_RULES,
     )
 
 
@@ -94,8 +94,5 @@ class MPNetForMaskedLM(MaskedLM, MPNetModel):
     head_activation: ClassVar[str | None] = "gelu_erf"
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
-        Ignore(r"lm_head\.decoder\.(weight|bias)"),
-        Rename(r"lm_head\.bias", "head.bias"),
-        Rename(r"lm_head\.dense\.(weight|bias)", r"head.dense.\1"),
-        Rename(r"lm_head\.layer_norm\.(weight|bias)", r"head.norm.\1"),
+        *LM_RULES,
     )

@@ -21,7 +21,7 @@ from cenote.layers.experts import Experts
 from cenote.layers.norm import LayerNorm
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
-from cenote.models.bert import BertModel
+from cenote.models.bert import LM_RULES, BertModel
 from cenote.models.blocks import PostNormLayer
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
@@ -174,8 +174,5 @@ class NomicBertForMaskedLM(MaskedLM, NomicBertModel):
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *_BODY_RULES,
         _POOLER,
-        Ignore(r"cls\.predictions\.decoder\.(weight|bias)"),
-        Rename(r"cls\.predictions\.bias", "head.bias"),
-        Rename(r"cls\.predictions\.transform\.dense" + _WB, r"head.dense.\1"),
-        Rename(r"cls\.predictions\.transform\.layer_norm" + _WB, r"head.norm.\1"),
+        *LM_RULES,
     )
