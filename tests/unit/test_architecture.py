@@ -20,10 +20,8 @@ LEVELS: dict[str, float] = {
     "cli": 6,
     "__main__": 6,
     "server": 5,
-    "ui": 5,
     "llm": 5,
     "progress": 0,
-    "batch": 5,
     "": 5,
     "processors": 4,
     "engine": 3,
@@ -40,7 +38,6 @@ LEVELS: dict[str, float] = {
     "outputs": 0,
     "config": 0,
     "log": 0,
-    "metrics": 0,
 }
 
 # What only some places may import. Everything under a prefix counts ("starlette" and its parts).
