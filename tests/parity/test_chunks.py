@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reference import serve
+from test_decoders import FAMILIES
 from tiny import MakeTiny
 from torch import Tensor
 from torch.nn import functional as F
@@ -28,6 +29,7 @@ from cenote.engine.client import start_engine
 from cenote.engine.core import EngineCore
 from cenote.engine.messages import EngineOutput, EnginePrompt, EngineRequest
 from cenote.errors import InvalidRequest, UnsupportedTask
+from cenote.models.registry import ARCHITECTURES, model_class
 from cenote.params import PoolingParams, Task
 from cenote.server import run as run_server
 from cenote.server.app import create_app
@@ -166,6 +168,50 @@ def test_every_chunking_gives_the_logits_of_transformers(
         assert_right(run(engine, budget, preempted), expected)
 
     check()
+
+
+DECODERS: dict[str, dict[str, Any]] = {
+    **FAMILIES,
+    "Llama": {},
+    "Lfm2": {
+        "num_hidden_layers": 4,
+        "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+        "conv_L_cache": 4,
+        "conv_bias": True,
+        "block_multiple_of": 16,
+    },
+}
+
+
+def test_every_causal_family_is_tried() -> None:
+    causal = {one for one in ARCHITECTURES if model_class(one).info.causal}
+    families = {ARCHITECTURES[one].partition(":")[0] for one in causal}
+    tried = {ARCHITECTURES[f"{family}Model"].partition(":")[0] for family in DECODERS}
+    # Reward models are Qwen2 with another head.
+    assert tried == families - {"cenote.models.qwen2_reward"}
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_every_chunking_of_every_family(
+    family: str, kernels: str, make_tiny: MakeTiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pool of 50 blocks, so that prefixes are evicted and prompts wait for each other."""
+    monkeypatch.setattr("cenote.runner.kv_memory._MOST_TOKENS", 150)
+    folder = make_tiny(f"{family}Model", "bpe", **{**SETTINGS, **DECODERS[family]})
+    engine = core(folder, kernels=kernels, block_size=3)
+
+    @settings(EXAMPLES, max_examples=8)
+    @given(**CHUNKINGS)
+    def check(budget: int, which: list[int], preempted: list[int]) -> None:
+        engine.add(requests(which, "embed"))
+        expected = {i: pooled("last", rows(folder)[i]) for i in which}
+        assert_right(run(engine, budget, preempted), expected)
+
+    check()
+    use = engine.scheduler.prompts.usage()
+    assert use.num_blocks == 50
+    assert use.hits > 0
+    assert engine.scheduler.preemptions > 0
 
 
 def test_a_common_prefix_within_one_step_gives_the_same(kernels: str, llama: Path) -> None:

@@ -25,6 +25,7 @@ DEFAULTS: dict[str, str] = {
     "gemma3_text": "Gemma3TextModel",
     "gpt2": "GPT2Model",
     "lfm2": "Lfm2Model",
+    "lfm2_bidirectional": "Lfm2BidirectionalModel",
     "gte": "GteModel",
     "jina_embeddings_v3": "JinaEmbeddingsV3Model",
     "llama": "LlamaModel",
@@ -131,4 +132,6 @@ def is_causal(hf: Raw, architecture: str) -> bool:
     for key, causal in (("use_bidirectional_attention", False), ("is_causal", True)):
         if isinstance(hf.get(key), bool):
             return bool(hf[key]) is causal
+    if "Bidirectional" in architecture:
+        return False
     return hf.get("model_type") in _CAUSAL or architecture.endswith("ForCausalLM")

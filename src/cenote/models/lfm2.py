@@ -1,7 +1,7 @@
 """LFM2 (Liquid AI 2025, arXiv:2511.23404): gated short convolutions, and attention in some layers.
 
-A convolution needs the rows before a token, which nobody keeps: prompts run whole. It knows nothing
-of pooling.
+A convolution needs its inputs of the tokens before a part of a prompt: they are kept of every
+token, as keys and values are, so that they too can be found by prefix. It knows nothing of pooling.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cenote.kernels.norm import NormWeight
 from cenote.kernels.short_conv import short_conv
 from cenote.layers.attention import HeadNormedAttention
 from cenote.layers.embedding import TokenEmbedding
+from cenote.layers.kv import KVShape
 from cenote.layers.linear import Linear
 from cenote.layers.mlp import MLP
 from cenote.layers.norm import RMSNorm
@@ -28,12 +29,12 @@ from cenote.layers.packing import WeightForm
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import causal
-from cenote.models.llama import HEAD_RULE
+from cenote.models.blocks import bidirectional, causal
+from cenote.models.llama import HEAD_RULE, SCORE_RULE, WithScore
 
-_ROOT = r"(?:model\.)?"
+_ROOT = r"(?:model\.|lfm2\.)?"
 _LAYER = _ROOT + r"layers\.(\d+)\."
-_KINDS = ("full_attention", "conv")
+CONV, ATTENTION = "conv", "full_attention"
 
 _BODY_RULES: tuple[Rule, ...] = (
     Rename(_ROOT + r"embed_tokens\.weight", "embeddings.words"),
@@ -55,12 +56,22 @@ _BODY_RULES: tuple[Rule, ...] = (
 
 
 class GatedConv(nn.Module):
-    """out(c · conv(b · x)), where up(hidden) is b, c and x side by side."""
+    """out(c · conv(b · x)), where up(hidden) is b, c and x side by side.
+
+    `ahead`: so many of the convolution's `width` columns are for tokens that come after.
+    `hears_hidden`: also tokens that may not be attended to. `number`: its place among a model's
+    convolutions.
+    """
 
     bias: nn.Parameter | None
 
-    def __init__(self, hidden: int, width: int, *, bias: bool) -> None:
+    def __init__(
+        self, hidden: int, width: int, *, bias: bool, number: int, ahead: int, hears_hidden: bool
+    ) -> None:
         super().__init__()
+        self.number = number
+        self.ahead = ahead
+        self.hears_hidden = hears_hidden
         self.up = Linear(hidden, 3 * hidden, bias=bias)
         self.weight = nn.Parameter(torch.empty(hidden, 1, width, dtype=torch.float32))
         own = nn.Parameter(torch.empty(hidden, dtype=torch.float32)) if bias else None
@@ -78,13 +89,17 @@ class GatedConv(nn.Module):
         """out(…) + hidden, float32 `[T, hidden]`; `terms` are attention's alone."""
         rows = hidden
         norm: NormWeight | None = pre_norm.prepared
-        if batch.key_mask is not None:
-            # Who may not be attended to isn't heard by a convolution either.
+        if batch.key_mask is not None and not self.hears_hidden:
             rows, norm = pre_norm(hidden) * batch.key_mask.unsqueeze(1), None
         mixed = self.up(rows, pre_norm=norm, out_dtype=torch.float32)
         b, c, x = mixed.chunk(3, dim=1)
-        made = c * short_conv(b * x, batch.positions, self.weight.squeeze(1), self.bias)
-        out: Tensor = self.out(made, residual=hidden, out_dtype=torch.float32)
+        x = b * x
+        kv = batch.kv
+        carry = None if kv is None else kv.carry(self.number, x)
+        places = batch.positions if kv is None or kv.neighbours is None else kv.neighbours.places
+        taps = self.weight.squeeze(1)
+        made = short_conv(x, places, taps, self.bias, ahead=self.ahead, carry=carry)
+        out: Tensor = self.out(c * made, residual=hidden, out_dtype=torch.float32)
         return out
 
 
@@ -101,25 +116,11 @@ class Lfm2Attention(HeadNormedAttention):
 class Lfm2Layer(nn.Module):
     """A convolution or an attention, then a gated MLP; a norm before each."""
 
-    def __init__(self, config: ModelConfig, kind: str, rotary: Rotary) -> None:
+    def __init__(self, config: ModelConfig, mixer: nn.Module) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.operator_norm = RMSNorm(hidden, eps)
-        self.mixer = (
-            GatedConv(
-                hidden,
-                positive_int(config.hf, ("conv_L_cache",), 3),
-                bias=bool(config.hf.get("conv_bias", False)),
-            )
-            if kind == "conv"
-            else Lfm2Attention(
-                hidden,
-                causal(config),
-                norm=lambda: RMSNorm(config.head_dim, eps),
-                bias=False,
-                rotary=rotary,
-            )
-        )
+        self.mixer = mixer
         self.ffn_norm = RMSNorm(hidden, eps)
         self.mlp = MLP(hidden, _mlp_size(config), "silu", gate="first", bias=False)
 
@@ -135,17 +136,59 @@ class Lfm2Layer(nn.Module):
 class Lfm2Model(PoolingModel):
     """The decoder alone. A checkpoint's heads are not used."""
 
-    # It reads from left to right, but nothing of a prompt is kept: to the engine it isn't causal.
-    info: ClassVar[ModelInfo] = ModelInfo(default_pooling="last", classify_pooling="last")
+    info: ClassVar[ModelInfo] = ModelInfo(
+        causal=True, default_pooling="last", classify_pooling="last"
+    )
+    one_sided: ClassVar[bool] = True
     weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, HEAD_RULE)
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        rope = rope_config(config.hf, base=1_000_000.0)
-        rotary = Rotary(config.head_dim, config.max_model_len, rope)
+        self.width = positive_int(config.hf, ("conv_L_cache",), 3)
+        self.rope = rope_config(config.hf, base=1_000_000.0)
+        rotary = Rotary(config.head_dim, config.max_model_len, self.rope)
+        self.kinds = _kinds(config)
         self.embeddings = TokenEmbedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Lfm2Layer(config, kind, rotary) for kind in _kinds(config))
+        self.layers = nn.ModuleList(
+            Lfm2Layer(config, self.mixer(at, rotary)) for at in range(config.num_layers)
+        )
         self.final_norm = RMSNorm(config.hidden_size, config.norm_eps)
+
+    def mixer(self, at: int, rotary: Rotary) -> nn.Module:
+        """What mixes tokens in layer `at`."""
+        config, hidden = self.config, self.config.hidden_size
+        number = self.kinds[:at].count(self.kinds[at])
+        if self.kinds[at] == CONV:
+            return GatedConv(
+                hidden,
+                self.width,
+                bias=bool(config.hf.get("conv_bias", False)),
+                number=number,
+                ahead=0 if self.one_sided else (self.width - 1) // 2,
+                hears_hidden=not self.one_sided and not config.hf.get("conv_zero_padding", False),
+            )
+        return Lfm2Attention(
+            hidden,
+            causal(config) if self.one_sided else bidirectional(config),
+            norm=lambda: RMSNorm(config.head_dim, config.norm_eps),
+            bias=False,
+            rotary=rotary,
+            kv_layer=number,
+        )
+
+    @property
+    def causal(self) -> bool:
+        """Not to the engine where all rows of a prompt are wanted at once (ColBERT)."""
+        return self.one_sided and self.config.pooler.colbert is None
+
+    @property
+    def kv_shape(self) -> KVShape | None:
+        """None also where a prompt's length changes all of its positions."""
+        if not self.causal or self.rope.kind == "dynamic":
+            return None
+        config, count = self.config, self.kinds.count
+        size = config.num_kv_heads * config.head_dim
+        return KVShape(count(ATTENTION), size, count(CONV), config.hidden_size, self.width - 1)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[T, hidden]`, float32."""
@@ -157,16 +200,31 @@ class Lfm2Model(PoolingModel):
         return out
 
 
+class Lfm2ForSequenceClassification(WithScore, Lfm2Model):
+    """A class for a text or a pair."""
+
+    weight_rules: ClassVar[tuple[Rule, ...]] = (*_BODY_RULES, SCORE_RULE)
+
+
+class Lfm2BidirectionalModel(Lfm2Model):
+    """The encoder (LFM2.5-Embedding, -ColBERT and -Encoder): attention to both sides, convolutions
+    centred on their token. A checkpoint's heads are not used."""
+
+    info: ClassVar[ModelInfo] = ModelInfo()
+    one_sided: ClassVar[bool] = False
+
+
 def _kinds(config: ModelConfig) -> list[str]:
     """Each layer's kind, listed as such or by the numbers of those with attention."""
     listed = config.hf.get("layer_types")
     if listed is None:
         attends = config.hf.get("full_attn_idxs")
         attends = range(config.num_layers) if attends is None else attends
-        listed = [_KINDS[at not in attends] for at in range(config.num_layers)]
-    if len(listed) != config.num_layers or not set(listed) <= set(_KINDS):
+        listed = [ATTENTION if at in attends else CONV for at in range(config.num_layers)]
+    if len(listed) != config.num_layers or not set(listed) <= {CONV, ATTENTION}:
         raise ModelLoadError(
-            f"config.json: layer_types must list {config.num_layers} of {_KINDS}, not {listed!r}."
+            f"config.json: layer_types must list {config.num_layers} of {ATTENTION!r} and "
+            f"{CONV!r}, not {listed!r}."
         )
     return [str(kind) for kind in listed]
 

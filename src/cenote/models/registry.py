@@ -76,8 +76,9 @@ ARCHITECTURES: dict[str, str] = {
     **_decoder("Gemma2", "gemma2"),
     **_decoder("Gemma3Text", "gemma3", "Gemma3ForCausalLM"),
     **_decoder("GPT2", "gpt2", "GPT2LMHeadModel"),
-    "Lfm2Model": "cenote.models.lfm2:Lfm2Model",
-    "Lfm2ForCausalLM": "cenote.models.lfm2:Lfm2Model",
+    **_decoder("Lfm2", "lfm2"),
+    "Lfm2BidirectionalModel": "cenote.models.lfm2:Lfm2BidirectionalModel",
+    "Lfm2BidirectionalForMaskedLM": "cenote.models.lfm2:Lfm2BidirectionalModel",
 }
 
 

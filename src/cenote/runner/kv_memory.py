@@ -1,4 +1,4 @@
-"""The memory of a causal model's keys and values, and one step's window on it.
+"""The memory of what a causal model keeps of its tokens, and one step's window on it.
 
 It knows blocks by number; whose they are is the scheduler's.
 """
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from cenote.errors import ModelLoadError
-from cenote.layers.kv import KeyRows, KVShape, KVView
+from cenote.layers.kv import KeyRows, KVShape, KVView, Neighbours
 from cenote.runner.device import free_memory
 from cenote.step import KVSpace, ScheduledRequest
 
@@ -31,7 +31,7 @@ def num_blocks(
     Raises:
         ModelLoadError: not even one does.
     """
-    token = 2 * shape.layers * shape.size * dtype.itemsize
+    token = shape.numbers * dtype.itemsize
     if configured:
         found = configured // (token * block_size)
     else:
@@ -48,22 +48,28 @@ def num_blocks(
 
 
 class KVMemory:
-    """Two tensors `[layers, slots, size]`; block b is the slots from b · block_size on."""
+    """Keys and values `[layers, slots, size]`, inputs of convolutions `[convs, slots, conv_size]`.
+
+    Block b is the slots from b · block_size on.
+    """
 
     def __init__(
         self, space: KVSpace, shape: KVShape, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.space = space
+        self.reach = shape.reach
         slots = space.num_blocks * space.block_size
         # Never read before it is written, so it needn't be cleared: a CPU then gives no memory to
         # what is not used yet.
         size = (shape.layers, slots, shape.size)
         self.keys = torch.empty(size, dtype=dtype, device=device)
         self.values = torch.empty(size, dtype=dtype, device=device)
+        size = (shape.convs, slots, shape.conv_size)
+        self.inputs = torch.empty(size, dtype=dtype, device=device)
 
     @property
     def nbytes(self) -> int:
-        return int(self.keys.nbytes + self.values.nbytes)
+        return int(self.keys.nbytes + self.values.nbytes + self.inputs.nbytes)
 
     def view(self, requests: Sequence[ScheduledRequest]) -> KVView | None:
         """The window of a step on its requests' blocks, in their order; None if it keeps nothing.
@@ -79,7 +85,7 @@ class KVMemory:
         written = np.concatenate(
             [of[request.start :] for of, request in zip(slots, requests, strict=True)]
         )
-        read = None
+        read, neighbours = None, None
         if has_context:
             lengths = [len(of) for of in slots]
             cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
@@ -88,7 +94,27 @@ class KVMemory:
                 torch.from_numpy(cu_seqlens).to(device),
                 lengths,
             )
-        return KVView(self.keys, self.values, torch.from_numpy(written).to(device), read)
+            neighbours = self._neighbours(requests, slots) if self.reach else None
+        written_at = torch.from_numpy(written).to(device)
+        return KVView(self.keys, self.values, self.inputs, written_at, read, neighbours)
+
+    def _neighbours(
+        self, requests: Sequence[ScheduledRequest], slots: Sequence[NDArray[np.int64]]
+    ) -> Neighbours:
+        """Of the first tokens of parts that begin within a prompt."""
+        found: list[tuple[int, int, int]] = []
+        first = 0
+        for request, own in zip(requests, slots, strict=True):
+            start = request.start
+            for back in range(1, self.reach + 1):
+                places = range(max(back - start, 0), min(back, request.num_tokens))
+                found += [(first + at, back, int(own[start + at - back])) for at in places]
+            first += request.num_tokens
+        device = self.keys.device
+        rows, backs, where = torch.tensor(found, dtype=torch.int64, device=device).view(-1, 3).t()
+        counts = [np.arange(request.num_tokens, dtype=np.int32) for request in requests]
+        places_of = torch.from_numpy(np.concatenate(counts)).to(device)
+        return Neighbours(rows, backs, where, places_of)
 
     def _slots(self, request: ScheduledRequest) -> NDArray[np.int64]:
         """Where the prompt's tokens lie, up to the end of this part."""
