@@ -4,6 +4,7 @@ to both, in bfloat16 and in parts."""
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 import torch
 import transformers
 from heads import random_ids, reference_outputs
-from reference import assert_matches_reference, serve
+from reference import assert_matches_reference, pack, serve
 from safetensors.torch import load_file, save_file
 from tiny import MakeTiny, edit_config
 from torch import Tensor
 from torch.nn import functional as F
+from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
 
 from cenote.params import PoolingParams
 
@@ -50,9 +52,12 @@ def test_rows_are_those_of_transformers(
     assert_matches_reference(served, "token_embed", ids, every)
 
 
-def centred(self: Any, hidden_states: Tensor, **_: Any) -> Tensor:
+def centred(
+    self: Any, hidden_states: Tensor, attention_mask: Tensor | None = None, **_: Any
+) -> Tensor:
     """A convolution as in Lfm2BidirectionalModel, which this transformers doesn't have."""
-    b, c, x = self.in_proj(hidden_states).transpose(1, 2).chunk(3, dim=1)
+    heard = hidden_states if attention_mask is None else hidden_states * attention_mask
+    b, c, x = self.in_proj(heard).transpose(1, 2).chunk(3, dim=1)
     conv = self.conv
     sides = {"padding": conv.kernel_size[0] // 2, "groups": x.shape[1]}
     made = F.conv1d(b * x, conv.weight, conv.bias, **sides)[..., : x.shape[2]]
@@ -60,18 +65,17 @@ def centred(self: Any, hidden_states: Tensor, **_: Any) -> Tensor:
     return out
 
 
+@pytest.fixture
+def centre(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers' convolutions are centred on their token."""
+    monkeypatch.setattr(Lfm2ShortConv, "forward", centred)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("prefix", ["", "lfm2."])
 def test_the_encoder_looks_to_both_sides(
-    prefix: str,
-    form: str,
-    kernels: str,
-    make_tiny: MakeTiny,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    prefix: str, form: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path, centre: None
 ) -> None:
-    from transformers.models.lfm2.modeling_lfm2 import Lfm2ShortConv
-
     folder = shutil.copytree(make_tiny("Lfm2Model", "bpe", **SHAPE, **FORMS[form]), tmp_path / "m")
     reference = transformers.AutoModel.from_pretrained(folder).eval()
     tensors = load_file(folder / "model.safetensors")
@@ -82,7 +86,6 @@ def test_the_encoder_looks_to_both_sides(
     assert served.model.kv_shape is None
     assert served.config.pooler.modes == ("mean",)
     ids = random_ids(served, LENGTHS)
-    monkeypatch.setattr(Lfm2ShortConv, "forward", centred)
     expected = []
     with torch.inference_mode():
         for row in ids:
@@ -90,6 +93,28 @@ def test_the_encoder_looks_to_both_sides(
             rows = reference(torch.tensor([row]), attention_mask=masks).last_hidden_state[0]
             expected.append(F.normalize(rows.mean(0), dim=-1))
     assert_matches_reference(served, "embed", ids, expected)
+
+
+@pytest.mark.parametrize("silent", [None, False, True])
+def test_convolutions_hear_expansion_tokens_unless_told(
+    silent: bool | None, kernels: str, make_tiny: MakeTiny, tmp_path: Path, centre: None
+) -> None:
+    """LFM2.5-ColBERT's queries: their last tokens are attended to by none, but give vectors."""
+    folder = shutil.copytree(
+        make_tiny("Lfm2Model", "bpe", **SHAPE, **FORMS["by type"]), tmp_path / "m"
+    )
+    reference = transformers.AutoModel.from_pretrained(folder).eval()
+    edit_config(folder, architectures=[ENCODER], conv_zero_padding=silent)
+    served = serve(folder, kernels)
+    ids = random_ids(served, [12, 5])
+    seen = torch.tensor([at < 7 for at in range(12)])
+    batch = replace(pack(ids), key_mask=torch.cat([seen, torch.ones(5)]).to(torch.uint8))
+    bias = torch.zeros(1, 1, 12, 12).masked_fill(~seen, float("-inf"))
+    masks = {"full_attention": bias, "conv": seen[None, :, None] if silent else None}
+    with torch.inference_mode():
+        ours = served.model(batch)[:12]
+        theirs = reference(torch.tensor(ids[:1]), attention_mask=masks).last_hidden_state[0]
+    assert (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max()
 
 
 def test_a_classifier_reads_the_last_row(kernels: str, make_tiny: MakeTiny, tmp_path: Path) -> None:
