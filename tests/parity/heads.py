@@ -1,6 +1,7 @@
-"""Each head of an encoder family against transformers: the body, two classifiers, a masked LM.
+"""What each task of a model should give, from a reference's rows: hidden states or a head's logits.
 
-One call for a head; lengths are odd ones, a single token and the most that the model has.
+One call compares every task that a folder's model has; its lengths are odd ones, a single token and
+the most that the model takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from reference import Served, Tolerance, assert_matches_reference, serve
 from torch import Tensor
 from torch.nn import functional as F
 
-from cenote.params import PoolingParams
+from cenote.params import PoolingParams, Task
 
 HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
 
@@ -24,13 +25,15 @@ Rows = Sequence[Sequence[int]]
 Reference = Callable[[Served, Rows, Rows | None], list[Tensor]]
 
 
-def random_ids(served: Served, lengths: Sequence[int] = ()) -> list[list[int]]:
-    """Token ids of sequences that are short, odd, equal and as long as the model takes."""
+def random_ids(served: Served, lengths: Sequence[int] = (), first_id: int = 5) -> list[list[int]]:
+    """Token ids of sequences that are short, odd, equal and as long as the model takes.
+
+    From 5: special tokens, above all padding, have rules of their own in the references.
+    """
     generator = torch.Generator().manual_seed(0)
     lengths = lengths or [1, 2, 7, 33, 7, served.config.max_model_len]
-    # From 5: special tokens, above all padding, have rules of their own in the references.
     return [
-        torch.randint(5, served.config.vocab_size, (n,), generator=generator).tolist()
+        torch.randint(first_id, served.config.vocab_size, (n,), generator=generator).tolist()
         for n in lengths
     ]
 
@@ -45,10 +48,13 @@ def reference_outputs(
 ) -> list[Tensor]:
     """Logits, or hidden states without a head, of each sequence alone: nothing is padded.
 
-    `folder` where the served one has a form that the reference doesn't read.
+    `folder` where the served one has a form that transformers doesn't read.
     """
-    name = "AutoModel" if served.model.info.head is None else served.config.architecture
-    model = getattr(transformers, name).from_pretrained(folder or served.config.path).eval()
+    folder = folder or served.config.path
+    name = "AutoModel"
+    if served.model.info.head is not None:
+        name = transformers.AutoConfig.from_pretrained(folder).architectures[0]
+    model = getattr(transformers, name).from_pretrained(folder).eval()
     found = []
     with torch.inference_mode():
         for index, row in enumerate(ids):
@@ -60,6 +66,39 @@ def reference_outputs(
     return found
 
 
+def assert_tasks_match(
+    served: Served,
+    ids: Rows,
+    types: Rows | None,
+    outputs: Sequence[Tensor],
+    tolerance: Tolerance | None = None,
+) -> None:
+    """Every task of the model against what the reference's rows make of it."""
+    for task in served.poolers:
+        expected = [_expected(served, task, item) for item in outputs]
+        assert_matches_reference(served, task, ids, expected, types=types, tolerance=tolerance)
+        if task in ("classify", "token_classify"):
+            raw = PoolingParams(task=task, use_activation=False)
+            assert_matches_reference(
+                served, task, ids, outputs, types=types, params=raw, tolerance=tolerance
+            )
+
+
+def _expected(served: Served, task: Task, rows: Tensor) -> Tensor:
+    """`rows`: a sequence's hidden states, or its head's logits."""
+    match task:
+        case "token_embed":
+            return F.normalize(rows, dim=-1)
+        case "embed":
+            (mode,) = served.config.pooler.modes
+            pooled = {"cls": rows[0], "last": rows[-1], "mean": rows.mean(0)}[mode]
+            return F.normalize(pooled, dim=-1) if served.config.pooler.normalize else pooled
+        case "sparse_embed":
+            return torch.log1p(torch.relu(rows)).amax(dim=0)
+        case _:
+            return rows.softmax(-1) if rows.shape[-1] > 1 else rows
+
+
 def assert_head_matches(
     folder: Path,
     kernels: str,
@@ -69,25 +108,12 @@ def assert_head_matches(
     reference: Reference = reference_outputs,
     **settings: Any,
 ) -> None:
-    """The folder's model against transformers, in float32, and its vectors in bfloat16 as well.
-
-    `reference` may be another one, for families that transformers doesn't have.
-    """
+    """The folder's model against its reference, in float32."""
     served = serve(folder, kernels, **settings)
     ids = random_ids(served, lengths)
     token_types = random_types(ids) if types else None
     outputs = reference(served, ids, token_types)
-    if served.model.info.head is None:
-        narrow = serve(folder, kernels, torch.bfloat16, **settings)
-        _assert_vectors(served, narrow, ids, token_types, outputs)
-    elif served.model.info.head == "vocab":
-        _assert_sparse(served, ids, token_types, outputs)
-    else:
-        task = served.model.info.head
-        raw = PoolingParams(task=task, use_activation=False)
-        scores = [item.softmax(-1) for item in outputs]
-        assert_matches_reference(served, task, ids, scores, types=token_types)
-        assert_matches_reference(served, task, ids, outputs, types=token_types, params=raw)
+    assert_tasks_match(served, ids, token_types, outputs)
 
 
 def resave(folder: Path, other: Path) -> Path:
@@ -97,22 +123,3 @@ def resave(folder: Path, other: Path) -> Path:
     model = getattr(transformers, name).from_pretrained(folder)
     model.save_pretrained(other, save_original_format=False)
     return other
-
-
-def _assert_vectors(
-    served: Served, narrow: Served, ids: Rows, types: Rows | None, rows: list[Tensor]
-) -> None:
-    tokens = [F.normalize(item, dim=-1) for item in rows]
-    means = [F.normalize(item.mean(0), dim=-1) for item in rows]
-    assert_matches_reference(served, "token_embed", ids, tokens, types=types)
-    assert_matches_reference(served, "embed", ids, means, types=types)
-    loose = Tolerance(cosine=0.9995)
-    assert_matches_reference(narrow, "embed", ids, means, types=types, tolerance=loose)
-
-
-def _assert_sparse(served: Served, ids: Rows, types: Rows | None, logits: list[Tensor]) -> None:
-    for found, row in zip(served.run("sparse_embed", ids, types), logits, strict=True):
-        expected = torch.log1p(torch.relu(row)).amax(dim=0)
-        assert found.indices is not None
-        dense = torch.zeros(expected.shape).index_put((found.indices.long(),), found.data)
-        assert (dense - expected).abs().max() <= 1e-5

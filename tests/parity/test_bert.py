@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from reference import TEXTS, Served, Tolerance, assert_matches_reference, serve
+from reference import BFLOAT16, FLOAT32, TEXTS, Served, assert_matches_reference, serve
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -22,7 +22,6 @@ PAIRS = (
     ("short", "x"),
     ("who?", "one two three four five six seven eight nine ten " * 6),
 )
-BFLOAT16 = Tolerance(cosine=0.9995)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_the_real_model_gives_the_vectors_of_sentence_transformers(
     ids = served.encode(texts, 512)
     assert len(ids[-1]) == 512
     expected = torch.from_numpy(minilm_reference.encode(texts, batch_size=1))
-    tolerance = Tolerance() if dtype == "float32" else BFLOAT16
+    tolerance = FLOAT32 if dtype == "float32" else BFLOAT16
     assert_matches_reference(served, "embed", ids, list(expected), tolerance=tolerance)
 
 
