@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 
 def free_port() -> int:
@@ -20,16 +21,41 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class Server(NamedTuple):
+    """A running one: its address and the process that listens."""
+
+    url: str
+    pid: int
+
+    def resident_mib(self) -> tuple[float, float]:
+        """Resident memory now: of the process that listens, and of all its children."""
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        children = [pid for one in threads for pid in (one / "children").read_text().split()]
+        return _resident_mib(self.pid), sum(_resident_mib(int(pid)) for pid in children)
+
+
+def _resident_mib(pid: int) -> float:
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
 @contextmanager
-def server(*arguments: str, timeout: float = 120) -> Iterator[str]:
-    """The URL of a server that answers /health; it is stopped with SIGTERM at the end."""
+def server_process(*arguments: str, timeout: float = 120) -> Iterator[Server]:
+    """A server that answers /health; it is stopped with SIGTERM at the end."""
     port = free_port()
     command: Sequence[str] = (
         *(sys.executable, "-m", "cenote", "serve", "--port", str(port), "--log-level", "warning"),
         *arguments,
     )
-    with _running(command, f"http://127.0.0.1:{port}", timeout) as url:
-        yield url
+    with _running(command, f"http://127.0.0.1:{port}", timeout) as started:
+        yield started
+
+
+@contextmanager
+def server(*arguments: str, timeout: float = 120) -> Iterator[str]:
+    """The URL of a `server_process`."""
+    with server_process(*arguments, timeout=timeout) as started:
+        yield started.url
 
 
 @contextmanager
@@ -39,20 +65,20 @@ def infinity(python: str, folder: str, dtype: str, timeout: float = 180) -> Iter
     command = [str(Path(python).with_name("infinity_emb")), "v2", "--model-id", folder]
     command += ["--port", str(port), "--engine", "torch", "--dtype", dtype, "--device", "cpu"]
     command += ["--no-bettertransformer", "--no-model-warmup", "--url-prefix", "/v1"]
-    with _running(command, f"http://127.0.0.1:{port}", timeout, "/v1/models") as url:
-        yield url
+    with _running(command, f"http://127.0.0.1:{port}", timeout, "/v1/models") as started:
+        yield started.url
 
 
 @contextmanager
 def _running(
     command: Sequence[str], url: str, timeout: float, path: str = "/health"
-) -> Iterator[str]:
+) -> Iterator[Server]:
     """Runs a server until the block ends."""
     verbose = os.environ.get("BENCHMARK_VERBOSE")
     process = subprocess.Popen(command, stderr=None if verbose else subprocess.DEVNULL)
     try:
         wait_for(url, process, timeout, path)
-        yield url
+        yield Server(url, process.pid)
     finally:
         process.terminate()
         try:

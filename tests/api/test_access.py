@@ -147,6 +147,7 @@ def test_admin_routes_exist_only_if_enabled(make_client: MakeClient) -> None:
     closed = make_client()
     for path in paths:
         refused(closed.post(path), 404)
+    refused(closed.get("/engine_stats"), 404)
     engine = FakeEngine()
     opened = make_client(engine, ServerConfig(enable_admin=True))
     for path in paths:
@@ -161,6 +162,7 @@ def test_admin_routes_exist_only_if_enabled(make_client: MakeClient) -> None:
     refused(response, 400, "old weights", "/x", param="folder")
     refused(opened.post("/reload_weights", json={"folder": 1}), 400, param="folder")
     refused(opened.post("/reset_mm_cache", json={"model": "none"}), 404, param="model")
+    refused(opened.get("/engine_stats", params={"model": "none"}), 404, param="model")
 
 
 def test_only_api_routes_are_documented_by_hand(make_client: MakeClient) -> None:

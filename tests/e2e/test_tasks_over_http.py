@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import socket
 import threading
@@ -151,6 +150,9 @@ def test_resets_and_reload_answer_and_serving_goes_on(load: Load, tiny_colbert: 
     assert refused.status_code == 400
     assert "/no/such/folder" in refused.json()["error"]["message"]
     assert post(client, "/rerank", query=QUERY, documents=DOCUMENTS)["results"] == before
+    stats = client.get("/engine_stats").json()["result"]
+    assert stats["query_cache_bytes"] > 0
+    assert stats["request_entries"] == stats["score_groups"] == stats["running"] == 0
 
 
 def test_rerank_under_random_disconnects_leaves_nothing(load: Load, tiny_colbert: Path) -> None:
@@ -206,17 +208,14 @@ def test_rerank_under_random_disconnects_leaves_nothing(load: Load, tiny_colbert
 
 
 def settle(model: ServedModel) -> None:
-    """Waits until the engine has nothing to do, and no late-interaction state is left."""
-    from cenote.runner.late_interaction_runner import LateInteractionRunner
-
-    states = [item for item in gc.get_objects() if type(item) is LateInteractionRunner]
-    assert states
+    """Waits until the engine holds nothing of any request."""
     for _ in range(500):
-        stats = model.client.stats
-        if stats.running == stats.waiting == sum(state.num_entries for state in states) == 0:
+        stats = model.client.control("stats").result(10)
+        held = {name: stats[name] for name in ("running", "waiting", "request_entries")}
+        if not any(held.values()):
             return
         time.sleep(0.01)
-    pytest.fail(f"left: {model.client.stats}, {[state.num_entries for state in states]}")
+    pytest.fail(f"left: {held}")
 
 
 def test_dialects_rerank_what_our_own_route_does(

@@ -1,8 +1,8 @@
 """Load on a running server: many clients that each send one request after another.
 
-One thread, plain HTTP/1.1 on sockets and nothing decoded before the clock stops: the clients must
-cost less than the server, which often shares their processor cores. It knows the OpenAI form of
-`/v1/embeddings`, so it can measure any server that speaks it.
+One thread and nothing decoded before the clock stops: the clients must cost less than the server,
+which often shares their processor cores. It knows the OpenAI form of `/v1/embeddings`, so it can
+measure any server that speaks it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import json
 import time
 import urllib.error
 import urllib.request
-from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cenote.config import env
+from cenote.cli.connection import Connection, base_url, json_headers
 from cenote.errors import CenoteError, EngineUnavailable
 
 REQUEST_SECONDS = 600
@@ -40,8 +38,8 @@ class Load:
 
 def served_model(url: str) -> str:
     """The first model that a server lists."""
-    address = f"{_base(url)}/v1/models"
-    request = urllib.request.Request(address, headers=_headers())
+    address = f"{base_url(url)}/v1/models"
+    request = urllib.request.Request(address, headers=json_headers())
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return str(json.load(answer)["data"][0]["id"])
@@ -91,73 +89,22 @@ async def _send_all(
     waiting = iter(range(len(bodies)))
 
     async def client() -> None:
-        connection = await _Connection.open(url)
+        connection = await Connection.open(url, "/v1/embeddings")
         try:
             for at in waiting:
                 sent = time.perf_counter()
-                contents[at] = await asyncio.wait_for(connection.post(bodies[at]), REQUEST_SECONDS)
+                reply = await asyncio.wait_for(connection.post(bodies[at]), REQUEST_SECONDS)
                 latencies[at] = time.perf_counter() - sent
+                if reply.status != 200:
+                    shown = reply.content[:300].decode()
+                    raise CenoteError(f"{connection.address}: {reply.status} {shown}")
+                contents[at] = reply.content
         finally:
             connection.close()
 
     began = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(min(clients, len(bodies)))))
     return time.perf_counter() - began, latencies, contents
-
-
-class _Connection:
-    """One keep-alive connection to `/v1/embeddings`."""
-
-    def __init__(self, url: str, reader: StreamReader, writer: StreamWriter) -> None:
-        parts = urlsplit(_base(url))
-        self._address = f"{_base(url)}/v1/embeddings"
-        self._reader, self._writer = reader, writer
-        headers = {"Host": parts.netloc, **_headers()}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._head = f"POST {parts.path}/v1/embeddings HTTP/1.1\r\n{lines}".encode()
-
-    @classmethod
-    async def open(cls, url: str) -> _Connection:
-        parts = urlsplit(_base(url))
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        return cls(url, *await asyncio.open_connection(parts.hostname, port, ssl=secure or None))
-
-    async def post(self, body: bytes) -> bytes:
-        """The content of a 200 answer. Raises `CenoteError` for any other."""
-        self._writer.write(b"%bContent-Length: %d\r\n\r\n%b" % (self._head, len(body), body))
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        status, *lines = head.split("\r\n")
-        headers = dict(line.lower().split(": ", 1) for line in lines if ": " in line)
-        if headers.get("transfer-encoding") == "chunked":
-            content = b"".join([chunk async for chunk in self._chunks()])
-        else:
-            content = await self._reader.readexactly(int(headers["content-length"]))
-        code = status.split(" ", 2)[1]
-        if code != "200":
-            raise CenoteError(f"{self._address}: {code} {content[:300].decode()}")
-        return content
-
-    def close(self) -> None:
-        self._writer.close()
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        while size := int(await self._reader.readline(), 16):
-            yield await self._reader.readexactly(size)
-            await self._reader.readline()
-        await self._reader.readline()
-
-
-def _base(url: str) -> str:
-    """The server's address without /v1."""
-    return (url if "//" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
-
-
-def _headers() -> dict[str, str]:
-    headers = {"Content-Type": "application/json"}
-    if key := env.API_KEY.read():
-        headers["Authorization"] = f"Bearer {key.split(',')[0].strip()}"
-    return headers
 
 
 def _body(model: str, texts: Sequence[str]) -> bytes:

@@ -243,10 +243,13 @@ class EngineCore:
         return None
 
     def _stats(self) -> dict[str, Any]:
-        """The latest step's record, and what is kept: all but the cache is 0 once all is done."""
+        """The latest step's record, and what is kept now: all but the caches is 0 once all is
+        done."""
         use = self.scheduler.prompts.usage()
         return {
             **msgspec.to_builtins(self._last_stats),
+            "running": len(self.scheduler.running),
+            "waiting": self.scheduler.num_waiting,
             "request_entries": self.runner.num_entries,
             "score_groups": self.scheduler.num_groups,
             "query_cache_bytes": self.runner.query_cache.nbytes,

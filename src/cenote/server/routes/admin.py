@@ -1,4 +1,4 @@
-"""What an operator may do to a running engine. Served only with `enable_admin`.
+"""What an operator may ask of a running engine. Served only with `enable_admin`.
 
 Weights and caches are the engine's: these routes pass the call on and wait for its answer.
 """
@@ -56,6 +56,12 @@ async def reset_mm_cache(request: Request) -> Response:
 async def reset_prefix_cache(request: Request) -> Response:
     """Drops the blocks of causal models that equal prefixes share."""
     return await _control(request, await _body(request, AdminRequest), "reset_prefix_cache")
+
+
+@router.get("/engine_stats", **describe(AdminResponse, finds_model=True))
+async def engine_stats(request: Request) -> Response:
+    """The engine's latest step, and what it keeps: all but the caches is 0 once all is done."""
+    return await _control(request, AdminRequest(model=request.query_params.get("model")), "stats")
 
 
 async def _body(request: Request, kind: type[BodyT]) -> BodyT:
