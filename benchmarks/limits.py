@@ -7,6 +7,7 @@ products with prepacked weights, weighted by their arithmetic.
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -15,27 +16,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from cenote import _native
 
 # Rows of oneDNN's products: from here on it gains nothing.
 ROWS = 1024
+_LAYER = re.compile(r".*?layers?\.\d+\.")
+_DEPTH = ("num_hidden_layers", "n_layers")
 KINDS = {"float32": "f32", "bfloat16": "bf16", "int8": "int8"}
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The products of one BERT: `(out, in)` of a layer's, and how many layers."""
+    """An encoder's products with weights: `(out, in)` of a layer's, and how often layers run."""
 
     products: tuple[tuple[int, int], ...]
     layers: int
 
     @classmethod
     def of(cls, folder: Path) -> Shapes:
+        """As the checkpoint has them; all layers are alike."""
+        layers: dict[str, list[tuple[int, int]]] = {}
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            for name in file.keys():  # noqa: SIM118  (it is no mapping)
+                shape = file.get_slice(name).get_shape()
+                found = _LAYER.match(name)
+                if found and len(shape) == 2:
+                    layers.setdefault(found[0], []).append((shape[0], shape[1]))
         config = json.loads((folder / "config.json").read_text())
-        hidden, wide = config["hidden_size"], config["intermediate_size"]
-        products = ((3 * hidden, hidden), (hidden, hidden), (wide, hidden), (hidden, wide))
-        return cls(products, config["num_hidden_layers"])
+        depth = next(config[name] for name in _DEPTH if name in config)
+        return cls(tuple(next(iter(layers.values()))), depth)
 
     @property
     def flops_per_token(self) -> int:

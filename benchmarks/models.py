@@ -1,7 +1,7 @@
 """Models that no package ships: a cross-encoder and a ColBERT model of MiniLM, larger encoders.
 
 Weights of the heads, and all of the larger encoders', are random: good for speed and agreement, not
-for quality.
+for quality. All are folders as sentence-transformers saves them.
 """
 
 from __future__ import annotations
@@ -9,56 +9,85 @@ from __future__ import annotations
 import json
 import shutil
 import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
+from transformers import AutoTokenizer, BertForSequenceClassification
 
+from benchmarks.encoders import FAMILIES, POSITIONS
+from benchmarks.sentencepiece import trained
 from cenote.loader.hub import resolve
 
-# Of the encoders made here: size of the hidden state, layers, heads.
-SIZES = {"small": (384, 12, 12), "base": (768, 12, 12)}
-POSITIONS = 2048
 
-# About 1 / sqrt(hidden size): each layer changes its input, so a wrong one shows.
-WEIGHT_RANGE = 0.04
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An encoder to be made: its family, how it differs, and whose kind of tokenizer it has."""
+
+    family: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    positions: int = POSITIONS
+    multilingual: bool = False
+
+
+MADE = {
+    "small": Made("BERT", {"hidden_size": 384, "intermediate_size": 4 * 384}),
+    "base": Made("BERT"),
+    "modernbert-base": Made("ModernBERT", positions=8192),
+    "xlmr-base": Made("XLM-RoBERTa", multilingual=True),
+}
 
 
 def folder_of(name: str, made_in: Path) -> Path:
-    """The folder of a model: `small` or `base` (made in `made_in`), or of any other name."""
-    if name not in SIZES:
+    """The folder of a model: one of `MADE` (made in `made_in`), or of any other name."""
+    if name not in MADE:
         return resolve(name, None).folder
     folder = made_in / name
     if not folder.exists():
-        _encoder(name, folder)
+        _encoder(MADE[name], folder)
     return folder
 
 
-def _encoder(name: str, folder: Path) -> None:
-    """A random BERT with MiniLM's tokenizer that takes 2,048 tokens; vectors are means."""
-    hidden, layers, heads = SIZES[name]
+def _encoder(made: Made, folder: Path) -> None:
+    """A random encoder whose vectors are normalised means.
+
+    Its tokenizer is MiniLM's, which uses the first 30,522 ids of whatever vocabulary there is; a
+    multilingual one's is of the kind that XLM-RoBERTa has.
+    """
+    family = FAMILIES[made.family]
+    family.save(folder, **made.changes)
     source = resolve("minilm", None).folder
-    torch.manual_seed(0)
-    config = BertConfig(
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
-        max_position_embeddings=POSITIONS,
-        initializer_range=WEIGHT_RANGE,
-    )
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source, model_max_length=POSITIONS).save_pretrained(folder)
+    if made.multilingual:
+        tokenizer = trained(int(family.config["vocab_size"]))
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    _save_tokenizer(tokenizer, folder, made)
     for part in ("modules.json", "config_sentence_transformers.json", "1_Pooling"):
         copy = shutil.copytree if (source / part).is_dir() else shutil.copy
         copy(source / part, folder / part)
-    limits = {"max_seq_length": POSITIONS, "do_lower_case": False}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(limits))
+    _write(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": made.positions, "do_lower_case": False},
+    )
     pooling = folder / "1_Pooling" / "config.json"
-    settings = json.loads(pooling.read_text())
-    settings["word_embedding_dimension"] = hidden
-    pooling.write_text(json.dumps(settings))
+    hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
+    _write(pooling, {**json.loads(pooling.read_text()), "word_embedding_dimension": hidden})
+
+
+def _save_tokenizer(tokenizer: Any, folder: Path, made: Made) -> None:
+    """As a class that every version of transformers knows, and without token types, which not all
+    models take."""
+    tokenizer.save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": made.positions,
+    }
+    _write(path, {**json.loads(path.read_text()), **settings})
 
 
 def cross_encoder(folder: Path) -> Path:

@@ -7,9 +7,10 @@ bounded by padded tokens, mean pooling and normalisation in numpy.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +62,17 @@ def graph_folder(folder: str) -> Path:
 
 
 class _Graph(torch.nn.Module):
-    """The model with one output and its inputs by position."""
+    """The model with one output and its inputs by position; not all models take token types."""
 
     def __init__(self, model: torch.nn.Module, head: bool) -> None:
         super().__init__()
         self._model = model
         self._output = "logits" if head else "last_hidden_state"
+        self._typed = "token_type_ids" in inspect.signature(model.forward).parameters
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-        outputs = self._model(input_ids=ids, attention_mask=mask, token_type_ids=types)
+        typed = {"token_type_ids": types} if self._typed else {}
+        outputs = self._model(input_ids=ids, attention_mask=mask, **typed)
         result: torch.Tensor = getattr(outputs, self._output)
         return result
 
@@ -83,9 +86,10 @@ class Batch:
 
 
 class Text:
-    """Texts to batches, sorted by length; results back in order."""
+    """Texts to batches of a graph's `inputs`, sorted by length; results back in order."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, inputs: Collection[str]) -> None:
+        self._inputs = [name for name in INPUTS if name in inputs]
         self._tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_tokens(Path(folder)))
@@ -105,7 +109,7 @@ class Text:
                 inputs["input_ids"][row, :size] = one.ids
                 inputs["attention_mask"][row, :size] = 1
                 inputs["token_type_ids"][row, :size] = one.type_ids
-            yield Batch(places, inputs)
+            yield Batch(places, {name: inputs[name] for name in self._inputs})
 
 
 def pooled(hidden: Array, mask: Any) -> Array:

@@ -16,7 +16,6 @@ class _Session:
 
     def __init__(self, name: str, model: str, *, head: bool) -> None:
         self.name = name
-        self._text = Text(model)
         self._finish = scores if head else pooled
         options = onnxruntime.SessionOptions()
         level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -24,6 +23,7 @@ class _Session:
         self._session = onnxruntime.InferenceSession(
             str(export(model, head=head)), options, providers=["CPUExecutionProvider"]
         )
+        self._text = Text(model, [one.name for one in self._session.get_inputs()])
 
     def encode(self, texts: Sequence[str] | Sequence[tuple[str, str]]) -> Array:
         rows: dict[int, Array] = {}

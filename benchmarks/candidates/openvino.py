@@ -21,9 +21,9 @@ class _Compiled:
 
     def __init__(self, name: str, model: str, precision: str, *, int8: bool, head: bool) -> None:
         self.name = name
-        self._text = Text(model)
         self._finish = scores if head else pooled
         graph = openvino.convert_model(str(export(model, head=head)))
+        self._text = Text(model, [one.get_any_name() for one in graph.inputs])
         if int8:
             kept = graph_folder(model) / "int8.xml"
             if not kept.exists():
