@@ -110,6 +110,8 @@ def _own_name(hf: Raw, named: str) -> str:
     # Embedding models are saved under their pre-training's name, without its head.
     if named == "JinaBertForMaskedLM" and hf.get("emb_pooler"):
         return "JinaBertModel"
+    if is_gritlm(hf):
+        return "GritLM"
     # XLM-RoBERTa with flash attention, of which Jina's models are made, has other tensors.
     if hf.get("model_type") == "xlm-roberta" and _FLASH & hf.keys():
         if named == "HF_ColBERT":
@@ -118,10 +120,20 @@ def _own_name(hf: Raw, named: str) -> str:
     return named
 
 
+def is_gritlm(hf: Raw) -> bool:
+    """Whether a Mistral is GritLM's, by its repository's code or by the name that vLLM goes by."""
+    named, code = str(hf.get("architectures")), str(hf.get("auto_map"))
+    return "GritLM" in named or ("Mistral" in named and "modeling_gritlm7b" in code)
+
+
 def classifier_of(architecture: str) -> str:
     """The classifier of a language model's family."""
     family = architecture.removesuffix("LMHeadModel").removesuffix("ForCausalLM")
     family = "Gemma3Text" if family == "Gemma3" else family
+    if family == architecture and not architecture.endswith("ForSequenceClassification"):
+        raise ModelLoadError(
+            f"{architecture} is no language model, so it can't score by the logits of tokens."
+        )
     if family == architecture:
         return architecture
     return f"{family}ForSequenceClassification"
@@ -132,6 +144,6 @@ def is_causal(hf: Raw, architecture: str) -> bool:
     for key, causal in (("use_bidirectional_attention", False), ("is_causal", True)):
         if isinstance(hf.get(key), bool):
             return bool(hf[key]) is causal
-    if "Bidirectional" in architecture:
+    if "Bidirectional" in architecture or is_gritlm(hf):
         return False
     return hf.get("model_type") in _CAUSAL or architecture.endswith("ForCausalLM")

@@ -5,6 +5,7 @@ It knows names and types only; what the numbers mean for a model is the model's 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ Raw = Mapping[str, Any]
 def text_part(hf: Raw) -> Raw:
     """The part that describes the text model: `text_config` where that is nested, else all."""
     nested = hf.get("text_config")
-    if isinstance(nested, Mapping) and first(hf, HIDDEN_SIZE) is None:
+    if isinstance(nested, Mapping) and first(hf, NUM_LAYERS) is None:
         return nested
     return hf
 
@@ -57,7 +58,7 @@ def positive_float(hf: Raw, names: tuple[str, ...], default: float) -> float:
     value = first(hf, names)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ModelLoadError(f"config.json: {names[0]} must be a positive number, not {value!r}.")
     return float(value)
 

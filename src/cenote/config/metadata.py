@@ -17,6 +17,7 @@ from cenote.config.activations import from_class_path
 from cenote.config.colbert import load_colbert_config
 from cenote.config.engine import EngineConfig
 from cenote.config.files import read_object
+from cenote.config.instructed import with_instructions
 from cenote.config.pooling import PoolerConfig, PoolingMode, Similarity, SparseConfig
 from cenote.config.sentence_transformers import (
     MODES,
@@ -59,7 +60,7 @@ def load_pooler_config(folder: Path, hf: Raw, engine: EngineConfig) -> PoolerCon
     modules = read_modules(folder)
     settings = read_object(folder / _SETTINGS)
     _check_modules(modules)
-    config = _from_modules(modules) if modules else _default(hf)
+    config = with_instructions(_from_modules(modules) if modules else _default(hf), hf)
     limit = config.max_seq_length or _positions(hf)
     colbert = load_colbert_config(folder, hf, settings, modules, limit=limit)
     if colbert is not None:
@@ -68,8 +69,8 @@ def load_pooler_config(folder: Path, hf: Raw, engine: EngineConfig) -> PoolerCon
         config = replace(config, colbert=colbert, normalize=config.normalize or not native)
     config = replace(
         config,
-        prompts=_prompts(settings, hf),
-        default_prompt_name=_default_prompt_name(settings),
+        prompts={**config.prompts, **_prompts(settings, hf)},
+        default_prompt_name=_default_prompt_name(settings) or config.default_prompt_name,
         similarity=_similarity(settings, "cosine" if config.sparse is None else "dot"),
         activation=_activation(settings, hf),
         matryoshka=_matryoshka(settings, hf),

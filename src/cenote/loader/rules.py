@@ -7,7 +7,8 @@ that every parameter was filled and every tensor used or ignored. Rules know no 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Transpose:
 
 
 Rule = Rename | Stack | Ignore | Transpose
+
+
+def under(prefix: str, rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The same rules for a checkpoint that has `prefix` (a pattern) before all these names."""
+    return tuple(replace(rule, pattern=prefix + rule.pattern) for rule in rules)
 
 
 def match(rule: Rule, name: str) -> str | None:

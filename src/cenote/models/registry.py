@@ -66,6 +66,8 @@ ARCHITECTURES: dict[str, str] = {
         "cenote.models.llama_bidirectional:LlamaBidirectionalForSequenceClassification"
     ),
     **_decoder("Mistral", "mistral"),
+    "GritLM": "cenote.models.mistral_bidirectional:MistralBidirectionalModel",
+    "NVEmbedModel": "cenote.models.nv_embed:NVEmbedModel",
     **_decoder("Qwen2", "qwen2"),
     "Qwen2ForRewardModel": "cenote.models.qwen2_reward:Qwen2ForRewardModel",
     "Qwen2ForProcessRewardModel": "cenote.models.qwen2_reward:Qwen2ForProcessRewardModel",

@@ -21,7 +21,7 @@ from cenote.params import PoolingParams, Task
 from cenote.processors import validation
 from cenote.processors.extras import EngineExtras
 from cenote.processors.inputs import Prompt, PromptOptions, SparseOptions
-from cenote.processors.prompts import adapter_for
+from cenote.processors.prompts import adapter_for, lead
 from cenote.processors.tokenizer import Encoded, Tokenizer
 from cenote.processors.truncation import Strategy
 
@@ -127,20 +127,16 @@ class Preparer:
         check_prompts(prompts, param)
         check_prompt_choice(prompts, options)
         texts = [index for index, prompt in enumerate(prompts) if isinstance(prompt, str)]
-        encoded = self.encode(
-            [prefix + str(prompts[index]) for index in texts],
-            options,
-            offsets=offsets,
-            param=param,
-        )
-        skip = self._prefix_tokens(prefix, options)
+        led = [lead(self.config, prefix, str(prompts[index])) for index in texts]
+        encoded = self.encode([of.text for of in led], options, offsets=offsets, param=param)
+        skip = {one: self._prefix_tokens(one, options) for one in {of.lead for of in led}}
         done: dict[int, TokenPrompt] = {}
-        for index, item in zip(texts, encoded, strict=True):
+        for index, of, item in zip(texts, led, encoded, strict=True):
             done[index] = TokenPrompt(
                 token_ids=item.ids,
-                offsets=shift_offsets(item.offsets, len(prefix)),
+                offsets=shift_offsets(item.offsets, of.start),
                 truncated=item.truncated,
-                skip_tokens=self._kept_prefix(skip, item, options),
+                skip_tokens=self._kept_prefix(skip[of.lead], item, options),
             )
         for index, prompt in enumerate(prompts):
             if not isinstance(prompt, str):

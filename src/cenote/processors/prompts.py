@@ -17,6 +17,7 @@ It knows no tokens: how many of them a prefix has is counted where texts are enc
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 from cenote.config.model import ModelConfig
@@ -57,6 +58,24 @@ def prefix_for(config: ModelConfig, options: PromptOptions) -> str:
     if options.input_type is not None:
         return _by_input_type(prompts, options.input_type)
     return prompts.get(config.pooler.default_prompt_name or "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A text as it is tokenised: its beginning `lead` is a prompt, and the caller's own text begins
+    at character `start`."""
+
+    text: str
+    lead: str
+    start: int
+
+
+def lead(config: ModelConfig, prefix: str, text: str) -> Led:
+    """`text` after `prefix`, unless it brings the model's own form of a prompt itself."""
+    end = config.pooler.prompt_end
+    if end is not None and end in text:
+        return Led(text, text[: text.index(end) + len(end)], 0)
+    return Led(prefix + text, prefix, len(prefix))
 
 
 def side_prefix(config: ModelConfig, options: PromptOptions, side: str) -> str:

@@ -48,9 +48,7 @@ class Tokenizer:
     """The tokenizer of one model folder. Thread-safe. Raises `ModelLoadError` when made."""
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
-        files = load_tokenizer_files(
-            folder / config.subfolder, lower_case=config.pooler.do_lower_case
-        )
+        files = load_tokenizer_files(folder / config.subfolder, config.pooler)
         self._backend = files.backend
         self._side: TruncationSide = files.truncation_side
         self._special = {

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE, WordPiece
 
 from cenote.config.files import read_object
+from cenote.config.pooling import PoolerConfig
 from cenote.errors import ModelLoadError
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -33,9 +34,9 @@ class TokenizerFiles:
     input_names: tuple[str, ...] | None
 
 
-def load_tokenizer_files(folder: Path, *, lower_case: bool) -> TokenizerFiles:
-    """Reads the tokenizer of `folder`. `lower_case` is sentence-transformers' `do_lower_case`: it
-    lower-cases ahead of the tokenizer's own normaliser. Raises `ModelLoadError`."""
+def load_tokenizer_files(folder: Path, pooler: PoolerConfig) -> TokenizerFiles:
+    """Reads the tokenizer of `folder`. `pooler.do_lower_case` lower-cases ahead of the tokenizer's
+    own normaliser; `pooler.append_eos` puts EOS after texts. Raises `ModelLoadError`."""
     settings = read_object(folder / "tokenizer_config.json")
     special = _special_tokens(folder, settings)
     if (folder / "tokenizer.json").is_file():
@@ -53,13 +54,17 @@ def load_tokenizer_files(folder: Path, *, lower_case: bool) -> TokenizerFiles:
     # A file may carry the settings of whoever saved it: all-MiniLM-L6-v2 cuts and pads to 128.
     backend.no_truncation()
     backend.no_padding()
-    if lower_case:
+    if pooler.do_lower_case:
         _lower_case(backend)
+    if pooler.append_eos:
+        _append_eos(backend, special.get("eos", ""))
     side = settings.get("truncation_side", "right")
     if side not in ("left", "right"):
         raise ModelLoadError(f"tokenizer_config.json: truncation_side {side!r} is unknown.")
-    names = settings.get("model_input_names")
-    return TokenizerFiles(backend, special, side, tuple(names) if names else None)
+    names = settings.get("model_input_names") or None
+    if not isinstance(names, list | None):
+        raise ModelLoadError(f"tokenizer_config.json: model_input_names {names!r} is not a list.")
+    return TokenizerFiles(backend, special, side, None if names is None else tuple(names))
 
 
 def _from_json(path: Path) -> Backend:
@@ -130,6 +135,20 @@ def _add_special_tokens(
         pair=f"{first[0]}:0 $A:0 {last[0]}:0 $B:1 {last[0]}:1",
         special_tokens=[first, last],
     )
+
+
+def _append_eos(backend: Backend, token: str) -> None:
+    """Puts EOS after every text, where the file doesn't. Raises `ModelLoadError` without EOS."""
+    token_id = backend.token_to_id(token)
+    if token_id is None:
+        raise ModelLoadError("The model ends texts with EOS, but its tokenizer has no eos_token.")
+    if backend.encode("").ids[-1:] == [token_id]:
+        return
+    last = processors.TemplateProcessing(
+        single=f"$A {token}", pair=f"$A $B {token}", special_tokens=[(token, token_id)]
+    )
+    before = backend.post_processor
+    backend.post_processor = last if before is None else processors.Sequence([before, last])
 
 
 def _special_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
