@@ -37,7 +37,9 @@ NORMED = {
 }
 
 
-def save_jina(bert: Path, folder: Path, head: str, shapes: dict[str, Any], **config: Any) -> Path:
+def save_jina(
+    bert: Path, folder: Path, architecture: str, shapes: dict[str, Any] = PLAIN, **config: Any
+) -> None:
     """A JinaBERT of a tiny BERT's embeddings, attentions and head, and of random MLPs."""
     shutil.copytree(bert, folder, dirs_exist_ok=True)
     random = torch.Generator().manual_seed(1)
@@ -47,18 +49,19 @@ def save_jina(bert: Path, folder: Path, head: str, shapes: dict[str, Any], **con
         for name, tensor in load_file(bert / "model.safetensors").items()
         if "attention.output" in name or not any(part in name for part in gone)
     }
-    prefix = "" if head == "Model" else "bert."
+    prefix = "" if architecture == "JinaBertModel" else "bert."
     for layer in (0, 1):
         for name, shape in shapes.items():
             tensor = torch.randn(shape, generator=random) * 0.2 + (len(shape) == 1)
             weights[f"{prefix}encoder.layer.{layer}.{name}"] = tensor
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     jina = {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}
-    edit_config(folder, architectures=[f"JinaBert{head}"], **jina, **config)
-    return folder
+    edit_config(folder, architectures=[architecture], **jina, **config)
 
 
-def formulas(served: Served, ids: Rows, types: Rows | None) -> list[Tensor]:
+def formulas(
+    served: Served, ids: Rows, types: Rows | None, source: Path | None = None
+) -> list[Tensor]:
     """Hidden states, or the head's logits, in float64."""
     stored = load_file(served.config.path / "model.safetensors")
     w = {name.removeprefix("bert."): tensor.double() for name, tensor in stored.items()}

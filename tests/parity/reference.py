@@ -127,13 +127,12 @@ def assert_matches_reference(
     *,
     types: Sequence[Sequence[int]] | None = None,
     params: PoolingParams | None = None,
-    tolerance: Tolerance | None = None,
+    tolerance: Tolerance = FLOAT32,
 ) -> None:
     """The task's results against `expected`, and against themselves in other batches.
 
     Sparse vectors are compared as dense ones, as long as the vocabulary.
     """
-    tolerance = tolerance or Tolerance()
 
     def run(ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None) -> list[Tensor]:
         pooled = served.run(task, ids, types, params)

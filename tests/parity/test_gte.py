@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 import torch
 from heads import HEADS, assert_head_matches, reference_outputs, resave
-from sentence import assert_scores_match, assert_vectors_match
+from sentence import assert_vectors_match
 from tiny import MakeTiny, edit_config
 from torch import Tensor
 from transformers.models.gte import modeling_gte
 
 LONG = {"max_position_embeddings": 600, "rope_parameters": {"rope_theta": 500.0}}
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_gte_is_that_of_transformers(head: str, kernels: str, make_tiny: MakeTiny) -> None:
-    folder = make_tiny(f"Gte{head}", "unigram", num_labels=3, type_vocab_size=2, **LONG)
-    assert_head_matches(folder, kernels, types=True, max_model_len=600)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -55,7 +49,3 @@ def test_texts_give_the_vectors_of_sentence_transformers(
     kernels: str, make_tiny: MakeTiny, tmp_path: Path
 ) -> None:
     assert_vectors_match(make_tiny("GteModel", "unigram", **LONG), tmp_path, kernels, "cls")
-
-
-def test_rerankers_score_as_cross_encoder_does(make_tiny: MakeTiny) -> None:
-    assert_scores_match(make_tiny("GteForSequenceClassification", "unigram", num_labels=1))

@@ -21,7 +21,7 @@ def test_jina_bert_is_its_formulas(
     code = "jinaai/jina-bert-v2-qk-post-norm" if variant == "normed" else "jinaai/jina-bert"
     shapes = NORMED if variant == "normed" else PLAIN
     more = {"auto_map": {"AutoModel": f"{code}--modeling_bert.JinaBertModel"}}
-    save_jina(bert, tmp_path, head, shapes, max_position_embeddings=600, **more)
+    save_jina(bert, tmp_path, f"JinaBert{head}", shapes, max_position_embeddings=600, **more)
     assert_head_matches(tmp_path, kernels, types=True, reference=formulas, max_model_len=600)
 
 
@@ -29,7 +29,7 @@ def test_an_embedding_model_saved_as_masked_lm_serves_its_body(
     make_tiny: MakeTiny, tmp_path: Path
 ) -> None:
     bert = make_tiny("BertModel", "wordpiece", initializer_range=0.2)
-    save_jina(bert, tmp_path, "Model", PLAIN, emb_pooler="mean")
+    save_jina(bert, tmp_path, "JinaBertModel", emb_pooler="mean")
     edit_config(tmp_path, architectures=["JinaBertForMaskedLM"])
     assert_head_matches(tmp_path, "torch", reference=formulas)
 

@@ -23,7 +23,6 @@ from reference import (
     serve,
 )
 from safetensors.torch import load_file, save_file
-from sentence import assert_vectors_match
 from tiny import MakeTiny, edit_config
 from torch import Tensor
 from torch.nn import functional as F
@@ -52,12 +51,6 @@ FLASH_NAMES = {
     "output.dense": "mlp.fc2",
     "output.LayerNorm": "norm2",
 }
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_the_model_is_that_of_transformers(head: str, kernels: str, make_tiny: MakeTiny) -> None:
-    folder = make_tiny(f"JinaEmbeddingsV3{head}", "unigram", num_labels=3, **LONG)
-    assert_head_matches(folder, kernels, max_model_len=600)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -204,10 +197,3 @@ def test_prompts_and_sides_choose_the_adapter(make_tiny: MakeTiny, tmp_path: Pat
         with pytest.raises(InvalidRequest, match="No adapter is named 'absent'"):
             llm.embed(texts, adapter="absent")
     torch.testing.assert_close(torch.tensor(scores), wanted[TASKS[1]] @ wanted[TASKS[0]][0])
-
-
-def test_texts_give_the_vectors_of_sentence_transformers(
-    kernels: str, make_tiny: MakeTiny, tmp_path: Path
-) -> None:
-    body = make_tiny("JinaEmbeddingsV3Model", "unigram", **LONG)
-    assert_vectors_match(body, tmp_path, kernels)

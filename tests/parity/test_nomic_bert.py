@@ -12,7 +12,6 @@ import torch
 from heads import HEADS, Rows, assert_head_matches, reference_outputs, resave
 from reference import Served
 from safetensors.torch import load_file, save_file
-from sentence import assert_vectors_match
 from tiny import MakeTiny
 from torch import Tensor
 from torch.nn import functional as F
@@ -27,12 +26,6 @@ HUB_NAMES = {
     "layer_norm_eps": "layer_norm_epsilon",
 }
 NO_BIAS = dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"), False)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_nomic_bert_is_that_of_transformers(head: str, kernels: str, make_tiny: MakeTiny) -> None:
-    folder = make_tiny(f"NomicBert{head}", "wordpiece", types=True, num_labels=3, **LONG)
-    assert_head_matches(folder, kernels, types=True, max_model_len=600)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -129,9 +122,3 @@ def test_v2_is_its_formulas(kernels: str, make_tiny: MakeTiny, tmp_path: Path) -
     }
     save_file({**kept, **made}, tmp_path / "model.safetensors", metadata={"format": "pt"})
     assert_head_matches(tmp_path, kernels, reference=mixture, max_model_len=600)
-
-
-def test_texts_give_the_vectors_of_sentence_transformers(
-    kernels: str, make_tiny: MakeTiny, tmp_path: Path
-) -> None:
-    assert_vectors_match(make_tiny("NomicBertModel", "wordpiece", **LONG), tmp_path, kernels)

@@ -6,31 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from heads import assert_head_matches
 from sentence import assert_scores_match, assert_vectors_match
 from tiny import MakeTiny, edit_config
 
 HEADS = ("Model", "ForSequenceClassification", "ForTokenClassification", "ForMaskedLM")
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_roberta_is_that_of_transformers(head: str, kernels: str, make_tiny: MakeTiny) -> None:
-    folder = make_tiny(f"Roberta{head}", "bpe", type_vocab_size=1, num_labels=3)
-    assert_head_matches(folder, kernels)
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("twin", ["XLMRoberta", "XLMRobertaXL", "Camembert", "Data2VecText"])
-def test_twins_are_those_of_transformers(head: str, twin: str, make_tiny: MakeTiny) -> None:
-    folder = make_tiny(f"{twin}{head}", "unigram", type_vocab_size=1, num_labels=3)
-    assert_head_matches(folder, "torch")
-
-
-def test_texts_through_byte_level_bpe_give_the_vectors_of_sentence_transformers(
-    kernels: str, make_tiny: MakeTiny, tmp_path: Path
-) -> None:
-    body = make_tiny("RobertaModel", "bpe", type_vocab_size=1)
-    assert_vectors_match(body, tmp_path, kernels)
 
 
 def test_a_masked_lm_with_pooling_metadata_serves_its_body(
@@ -59,8 +38,3 @@ def test_xlm_roberta_rerankers_score_as_cross_encoder_does(
         own = {"activation_fn": f"torch.nn.modules.{module}.{activation}", "version": "6.2.0"}
         edit_config(tmp_path, sentence_transformers=own)
     assert_scores_match(tmp_path)
-
-
-def test_roberta_cross_encoders_score_as_cross_encoder_does(make_tiny: MakeTiny) -> None:
-    config = {"type_vocab_size": 1, "num_labels": 1}
-    assert_scores_match(make_tiny("RobertaForSequenceClassification", "bpe", **config))
