@@ -35,6 +35,7 @@ from jina_bert_formulas import formulas, save_jina
 from reference import BFLOAT16, Tolerance
 from test_decoders import FAMILIES as DECODERS
 from test_decoders import SHARED
+from test_instructed import latent_rows, save_nv_embed
 from test_lfm2 import FORMS, SHAPE
 from tiny import Kind, MakeTiny
 
@@ -133,6 +134,7 @@ FAMILIES: dict[str, Family] = {
     # Below the window, at its edges, and above it.
     "ModernBert": Family("bpe", WINDOWS, lengths=(1, 2, 8, 9, 10, 17, 18, 33), longest=600),
     "New": Family("unigram", LONG, longest=600, made_as="Gte", form=renamed),
+    "NVEmbed": decoder(SHARED, made_as="Mistral", form=save_nv_embed, reference=latent_rows),
     "NomicBert": Family("wordpiece", NARROWER, types=True, longest=600),
     "Qwen2ForProcessRewardModel": decoder(
         QWEN2, first_id=390, made_as="Qwen2Model", form=reward, reference=step_rewards

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from reference import TEXTS, serve
+from heads import Rows
+from reference import TEXTS, Served, serve
 from safetensors.torch import load_file, save_file
 from test_decoders import SHARED
 from tiny import MakeTiny, edit_config
@@ -95,29 +96,41 @@ def latent_attention(rows: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     return rows + (x * F.gelu(gate)) @ t["1.fn.net.2.weight"].T + t["1.fn.net.2.bias"]
 
 
-@pytest.fixture
-def nv_embed(make_tiny: MakeTiny, tmp_path: Path) -> tuple[Path, Path, dict[str, Tensor]]:
-    """NV-Embed's form of a Mistral, that Mistral, and the tensors of its latents."""
-    body = mistral(make_tiny, tmp_path / "body")
-    folder = Path(shutil.copytree(body, tmp_path / "model"))
+def latents() -> dict[str, Tensor]:
     made = torch.Generator().manual_seed(0)
-    tensors = {name: torch.randn(size, generator=made) * 0.3 for name, size in NAMED.items()}
+    return {name: torch.randn(size, generator=made) * 0.3 for name, size in NAMED.items()}
+
+
+def save_nv_embed(body: Path, folder: Path, architecture: str) -> None:
+    """NV-Embed's form of a Mistral."""
+    shutil.copytree(body, folder, dirs_exist_ok=True)
     whole = {f"embedding_model.{k}": v for k, v in load_file(body / "model.safetensors").items()}
-    whole |= {f"latent_attention_model.{name}": tensor for name, tensor in tensors.items()}
+    whole |= {f"latent_attention_model.{name}": tensor for name, tensor in latents().items()}
     save_file(whole, folder / "model.safetensors")
     text = transformers.AutoConfig.from_pretrained(body).to_dict()
-    latents = {
+    sizes = {
         "num_latents_value": LATENTS,
         "num_cross_heads": HEADS,
         "cross_dim_head": HEAD_DIM,
         "hidden_dim": 32,
         "latent_dim": 32,
     }
-    own: dict[str, Any] = {"architectures": ["NVEmbedModel"], "model_type": "nvembed"}
-    own |= {"text_config": text, "latent_attention_config": latents, "hidden_size": 32}
+    own: dict[str, Any] = {"architectures": [architecture], "model_type": "nvembed"}
+    own |= {"text_config": text, "latent_attention_config": sizes, "hidden_size": 32}
     own |= {"is_mask_instruction": True, "add_eos": True}
     (folder / "config.json").write_text(json.dumps(own))
-    return folder, body, tensors
+
+
+def latent_rows(served: Served, ids: Rows, types: Rows | None, source: Path) -> list[Tensor]:
+    return [latent_attention(both_sided(source, row), latents()).float() for row in ids]
+
+
+@pytest.fixture
+def nv_embed(make_tiny: MakeTiny, tmp_path: Path) -> tuple[Path, Path, dict[str, Tensor]]:
+    """NV-Embed's form of a Mistral, that Mistral, and the tensors of its latents."""
+    body, folder = mistral(make_tiny, tmp_path / "body"), tmp_path / "model"
+    save_nv_embed(body, folder, "NVEmbedModel")
+    return folder, body, latents()
 
 
 @pytest.mark.parametrize("prompt", ["", TASK])
