@@ -49,7 +49,9 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     same forward pass. A sparse vector keeps its `sparse_top_k` heaviest entries of those that weigh
     at least `sparse_threshold`. `extra_kwargs` is a free map that travels to the model runner, e.g.
     `compressed_token_type_ids`: merged with, never replaced. With `spans` an embedding is one
-    vector for each `[first, end)` of the prompt's tokens.
+    vector for each `[first, end)` of the prompt's tokens. A model that answers at the ends of steps
+    takes `step_tag_id`, the token that ends one, and `returned_token_ids`, the classes to return,
+    in place of its configuration's.
     """
 
     task: Task | None = None
@@ -63,6 +65,8 @@ class PoolingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     spans: tuple[tuple[int, int], ...] = ()
     sparse_top_k: int | None = None
     sparse_threshold: float | None = None
+    step_tag_id: int | None = None
+    returned_token_ids: tuple[int, ...] | None = None
     extra_kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def with_extra(self, **extra: Any) -> PoolingParams:

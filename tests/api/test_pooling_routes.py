@@ -195,3 +195,18 @@ def test_pooling_refuses_dimensions_where_the_task_has_none(client: TestClient) 
 
 def test_task_must_be_a_string(client: TestClient) -> None:
     refused(client.post("/pooling", json={"input": TEXT, "task": 1}), 400, param="task")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"step_tag_id": 3}, "step_tag_id is for models that answer at the ends of steps"),
+        ({"returned_token_ids": [1]}, "returned_token_ids is for models that answer at the ends"),
+        ({"returned_token_ids": ["a"]}, "returned_token_ids"),
+    ],
+)
+def test_steps_are_for_models_that_have_them(
+    settings: dict[str, Any], problem: str, client: TestClient
+) -> None:
+    answer = client.post("/pooling", json={"input": TEXT, "task": "token_classify", **settings})
+    refused(answer, 400, problem)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from heads import random_ids, reference_outputs
@@ -14,6 +16,8 @@ from test_decoders import LENGTHS, SHARED
 from tiny import MakeTiny, edit_config
 from torch import Tensor, nn
 
+from cenote import LLM
+from cenote.errors import InvalidRequest
 from cenote.params import PoolingParams
 
 STEP = 7
@@ -74,3 +78,41 @@ def test_a_process_reward_is_at_the_ends_of_steps(
         assert torch.allclose(ours.data, theirs, atol=1e-5)
     for ours, theirs in zip(found, logits, strict=True):
         assert torch.allclose(ours.data, theirs.softmax(-1), atol=1e-5)
+
+
+def test_a_request_may_name_its_own_steps_and_classes(
+    head: nn.Sequential, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    body = make_tiny("Qwen2Model", "bpe", **SHARED)
+    folder = with_head(body, tmp_path / "model", "Qwen2ForProcessRewardModel", head)
+    edit_config(folder, step_tag_id=STEP)
+    ids = [[9, 10, STEP, 11, 12, 13], [12, 8]]
+    rows = reference_outputs(serve(body, "torch", max_model_len=200), ids, None)
+
+    def asked(**settings: Any) -> PoolingParams:
+        return PoolingParams("token_classify", use_activation=False, **settings)
+
+    with LLM(str(folder), dtype="float32", threads=1, max_model_len=200) as llm:
+        own = llm.encode(ids, pooling_params=asked(step_tag_id=12, returned_token_ids=(1,)))
+        usual = llm.encode(ids, pooling_params=asked())
+        for settings, problem in (
+            ({"step_tag_id": 400}, "step_tag_id must be at most 399, not 400"),
+            ({"returned_token_ids": (0, 2)}, "returned_token_ids must be at most 1, not 2"),
+            ({"returned_token_ids": ()}, "returned_token_ids must name at least one class"),
+        ):
+            with pytest.raises(InvalidRequest, match=problem):
+                llm.encode(ids, pooling_params=asked(**settings))
+    for found, row, at in zip(own, rows, (4, 0), strict=True):
+        np.testing.assert_allclose(found.probs, head(row[at])[None, 1:], atol=1e-5)
+    np.testing.assert_allclose(usual[0].probs, head(rows[0][2])[None], atol=1e-5)
+    assert len(usual[1].probs) == 0
+    assert (own[0].labels, usual[0].labels) == (("LABEL_1",), ("LABEL_0", "LABEL_1"))
+
+
+def test_other_models_have_no_steps(make_tiny: MakeTiny) -> None:
+    params = PoolingParams("token_classify", step_tag_id=STEP)
+    with (
+        LLM(str(make_tiny("BertForTokenClassification", "wordpiece")), threads=1) as llm,
+        pytest.raises(InvalidRequest, match="step_tag_id is for models that answer at the ends"),
+    ):
+        llm.encode(["a"], task="token_classify", pooling_params=params)

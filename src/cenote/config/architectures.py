@@ -64,6 +64,9 @@ TOKEN_TYPES: dict[str, int] = {
 LISTWISE = frozenset({"JinaForRanking"})
 MARKERS = ("<|embed_token|>", "<|rerank_token|>")
 
+# Classifiers of tokens that answer at the ends of steps only.
+STEPWISE = frozenset({"Qwen2ForProcessRewardModel"})
+
 # Only configurations of XLM-RoBERTa's flash implementation have one of these.
 _FLASH = frozenset({"use_flash_attn", "rotary_emb_base"})
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from cenote.config.architectures import LISTWISE, MARKERS
+from cenote.config.architectures import LISTWISE, MARKERS, STEPWISE
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
 from cenote.loader.small_heads import read_small_head
@@ -22,9 +22,6 @@ from cenote.poolers.skiplist import skip_ids
 from cenote.poolers.sparse import SparsePooler, load_query_weights
 from cenote.poolers.step import step_pooler
 from cenote.poolers.token import TokenClassifyPooler, TokenEmbedPooler
-
-# Classifiers of tokens that answer at the ends of steps only.
-STEPWISE = frozenset({"Qwen2ForProcessRewardModel"})
 
 
 def build_poolers(

@@ -24,7 +24,8 @@ STEP_TOKEN = "<extra_0>"
 
 
 class StepPooler:
-    """The model's classifier on the rows of one token; `columns`: the classes that are kept."""
+    """The model's classifier on the rows of one token; `columns`: the classes that are kept, all
+    where there are none. A request may name another token and other classes."""
 
     def __init__(
         self,
@@ -43,21 +44,26 @@ class StepPooler:
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Scores `[steps, classes]` with their prompt positions; a prompt may have no steps."""
-        ends = batch.input_ids == self.tag
+        lengths = batch.cu_seqlens.diff()
+        tags = torch.tensor([self._tag(item) for item in params], device=hidden.device)
+        ends = batch.input_ids == tags.repeat_interleave(lengths, output_size=batch.num_tokens)
         sizes = [int(part.sum()) for part in ends.cpu().split_with_sizes(batch.seq_lens)]
-        logits = self.model.classify(hidden[ends])
-        if self.columns:
-            logits = logits[:, self.columns]
-        scores = self.activation(logits)
-        raw = [item.use_activation is False for item in params]
-        rows = zip(
-            logits.split_with_sizes(sizes),
-            scores.split_with_sizes(sizes),
-            batch.positions[ends].to(torch.int32).split_with_sizes(sizes),
-            raw,
-            strict=True,
-        )
-        return [Pooled(logit if plain else score, where) for logit, score, where, plain in rows]
+        logits = self.model.classify(hidden[ends]).split_with_sizes(sizes)
+        places = batch.positions[ends].to(torch.int32).split_with_sizes(sizes)
+        return [
+            Pooled(self._scores(own, item), where)
+            for own, where, item in zip(logits, places, params, strict=True)
+        ]
+
+    def _tag(self, params: PoolingParams) -> int:
+        return self.tag if params.step_tag_id is None else params.step_tag_id
+
+    def _scores(self, logits: Tensor, params: PoolingParams) -> Tensor:
+        """One prompt's, `[steps, classes]`, of those classes alone."""
+        columns = params.returned_token_ids or self.columns
+        if columns:
+            logits = logits[:, list(columns)]
+        return logits if params.use_activation is False else self.activation(logits)
 
 
 def step_pooler(

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from cenote.config.architectures import STEPWISE
+from cenote.config.model import ModelConfig
 from cenote.engine.messages import EngineOutput
 from cenote.errors import InvalidRequest
 from cenote.outputs import (
@@ -153,6 +155,14 @@ def _colbert_prompts(
     return [next(encoded if isinstance(prompt, str) else given) for prompt in request.prompts]
 
 
+def _kept_labels(config: ModelConfig, options: PromptOptions) -> Sequence[str]:
+    """Names of the classes that a token's scores are of: all, or those that were chosen."""
+    own = options.pooling_params and options.pooling_params.returned_token_ids
+    if config.architecture in STEPWISE:
+        own = own or config.hf.get("returned_token_ids")
+    return [config.labels[at] for at in own] if own else config.labels
+
+
 def _result(
     preparer: Preparer,
     request: PoolingInput,
@@ -173,7 +183,8 @@ def _result(
             case "token_embed":
                 made[task] = results.token_embeddings(prompt, one)
             case "token_classify":
-                made[task] = results.token_classification(prompt, one, labels)
+                kept = _kept_labels(preparer.config, request.options)
+                made[task] = results.token_classification(prompt, one, kept)
             case "sparse_embed":
                 made[task] = results.sparse_embedding(prompt, one, tokenizer)
     if request.aggregation_strategy is not None:

@@ -92,10 +92,13 @@ class Preparer:
             "use_activation": activate,
             "sparse_top_k": top_k,
             "sparse_threshold": threshold,
+            "step_tag_id": own.step_tag_id,
+            "returned_token_ids": own.returned_token_ids,
         }
         given = [name for name, value in fields.items() if value is not None]
         validation.check_accepted(tasks, given)
         validation.check_sparse(top_k, threshold)
+        validation.check_steps(own, self.config)
         if cut is not None:
             validation.check_dimensions(
                 cut,

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from cenote.config.architectures import STEPWISE
 from cenote.config.model import ModelConfig
 from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import PoolingParams, Task
@@ -25,7 +26,7 @@ ACCEPTED: dict[Task, frozenset[str]] = {
     "embed": frozenset({"dimensions", "use_activation"}),
     "token_embed": frozenset({"dimensions", "use_activation"}),
     "classify": frozenset({"use_activation"}),
-    "token_classify": frozenset({"use_activation"}),
+    "token_classify": frozenset({"use_activation", "step_tag_id", "returned_token_ids"}),
     "sparse_embed": frozenset({"sparse_top_k", "sparse_threshold"}),
 }
 
@@ -139,6 +140,29 @@ def check_sparse(top_k: object, threshold: object) -> None:
             f"sparse_threshold must be a number of at least 0, not {threshold!r}.",
             param="sparse_threshold",
         )
+
+
+def check_steps(params: PoolingParams, config: ModelConfig) -> None:
+    """Refuses settings of steps where there are none, and ids that are out of range."""
+    tag, classes = params.step_tag_id, params.returned_token_ids
+    for name, value in (("step_tag_id", tag), ("returned_token_ids", classes)):
+        if value is not None and config.architecture not in STEPWISE:
+            raise InvalidRequest(
+                f"{name} is for models that answer at the ends of steps; {config.name} "
+                f"({config.architecture}) isn't one.",
+                param=name,
+            )
+    if tag is not None:
+        check_integer(tag, "step_tag_id", least=0, most=config.vocab_size - 1)
+    if classes is None:
+        return
+    if not isinstance(classes, list | tuple) or not classes:
+        raise InvalidRequest(
+            f"returned_token_ids must name at least one class, not {classes!r}.",
+            param="returned_token_ids",
+        )
+    for one in classes:
+        check_integer(one, "returned_token_ids", least=0, most=config.num_labels - 1)
 
 
 def check_message(value: Any, field: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cenote.errors import InvalidRequest, UnsupportedTask
-from cenote.params import TASKS, Task
+from cenote.params import TASKS, PoolingParams, Task
 from cenote.processors.inputs import PoolingInput
 from cenote.server.schemas.body import Item, ListAnswer
 from cenote.server.schemas.inputs import SparseBody, input_config
@@ -40,6 +41,15 @@ class PoolingRequest(SparseBody):
         examples=["simple"],
     )
 
+    step_tag_id: int | None = Field(
+        None,
+        description="Process reward models: the token that ends a step; absent: the model's own.",
+    )
+    returned_token_ids: list[int] | None = Field(
+        None,
+        description="Process reward models: the classes to return, by number; absent: the model's.",
+    )
+
     def to_input(
         self, request_id: str, adapter: str | None, supported: Collection[Task]
     ) -> PoolingInput:
@@ -49,7 +59,17 @@ class PoolingRequest(SparseBody):
             dimensions=self.dimensions,
             sparse=self.sparse(),
             aggregation_strategy=self.aggregation_strategy,
-            options=self.options(request_id, adapter),
+            options=replace(self.options(request_id, adapter), pooling_params=self._steps()),
+        )
+
+    def _steps(self) -> PoolingParams | None:
+        """What the request says of steps, None if nothing."""
+        classes = self.returned_token_ids
+        if self.step_tag_id is None and classes is None:
+            return None
+        return PoolingParams(
+            step_tag_id=self.step_tag_id,
+            returned_token_ids=None if classes is None else tuple(classes),
         )
 
     def _checked_task(self, supported: Collection[Task]) -> Task | list[Task] | None:
