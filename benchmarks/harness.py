@@ -121,7 +121,7 @@ def _ratios(seconds: dict[str, list[float]], base: str, name: str) -> list[float
 
 def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
     """Rows as a Markdown table, which docs/performance.md takes as it is."""
-    names = list(rows[0])
+    names = list(dict.fromkeys(name for row in rows for name in row))
     print(f"\n### {title}\n")
     print("| " + " | ".join(names) + " |")
     print("|" + "---|" * len(names))

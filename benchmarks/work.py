@@ -21,6 +21,16 @@ class RerankWork:
     documents: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class MaxSimWork:
+    """A query's token vectors `[Q, dim]` and those of each document `[rows, dim]`, to be scored
+    `times` times in a row."""
+
+    query: Array
+    documents: Sequence[Array]
+    times: int
+
+
 class Candidate(Protocol[WorkT]):
     """Something that can do the work: ours or a peer's, loaded and ready."""
 

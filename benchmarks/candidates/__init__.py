@@ -76,6 +76,12 @@ COLBERTS: dict[str, Spec] = {
     "cenote-fp32": Spec("cenote:Reranker", FP32),
     "cenote-bf16": Spec("cenote:Reranker", BF16),
 }
+MAXSIMS: dict[str, Spec] = {
+    "padded": Spec("padded:MaxSim"),
+    "pylate": Spec("pylate:MaxSim", {}, "pylate"),
+    "cenote-torch": Spec("cenote:MaxSim", {"native": False}),
+    "cenote": Spec("cenote:MaxSim", {"native": True}),
+}
 
 
 def interpreters(given: Sequence[str]) -> dict[str, str]:

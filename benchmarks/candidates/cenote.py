@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+from unittest import mock
 
 import numpy as np
+import torch
 
-from benchmarks.work import Array, RerankWork
+from benchmarks.work import Array, MaxSimWork, RerankWork
 from cenote import LLM
+from cenote.kernels.maxsim import maxsim, maxsim_torch
+from cenote.runner.late_interaction_runner import LateInteractionRunner
 
 
 class Embedder:
@@ -44,6 +51,24 @@ class Reranker:
         )
         return np.array([score.score for score in scores], np.float32)
 
+    def maxsim_share(self, work: RerankWork) -> float:
+        """The share of the time that late interaction takes beside the model: finding each
+        document's query, packing, checks, MaxSim, and letting go."""
+        taken = 0.0
+        score = LateInteractionRunner.score
+
+        def timed(*arguments: Any) -> Any:
+            nonlocal taken
+            began = time.perf_counter()
+            answers = score(*arguments)
+            taken += time.perf_counter() - began
+            return answers
+
+        with mock.patch.object(LateInteractionRunner, "score", timed):
+            began = time.perf_counter()
+            self.run(work)
+            return taken / (time.perf_counter() - began)
+
     def count_tokens(self, work: RerankWork) -> int:
         """Real tokens of all prompts."""
         scores = self._llm.score(
@@ -53,3 +78,23 @@ class Reranker:
 
     def close(self) -> None:
         self._llm.close()
+
+
+class MaxSim:
+    """Documents packed, then one call of the kernel (`native`) or of its oracle."""
+
+    def __init__(self, name: str, model: str, native: bool) -> None:
+        self.name = name
+        self._score = maxsim if native else maxsim_torch
+
+    def run(self, work: MaxSimWork) -> Array:
+        query = torch.from_numpy(work.query)
+        documents = [torch.from_numpy(rows) for rows in work.documents]
+        for _ in range(work.times):
+            bounds = [0, *accumulate(len(rows) for rows in documents)]
+            packed = torch.cat(documents)
+            scores = self._score(query, packed, torch.tensor(bounds, dtype=torch.int32))
+        return scores.numpy()
+
+    def close(self) -> None:
+        """Holds nothing."""
