@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from cenote import LLM
 from cenote.cli.main import app
 from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.processors.prepare import Preparer, TokenPrompt
 
 WORDS = ["yes", "no", "Yes", "0", "1"]
 MARKS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -114,6 +115,68 @@ def test_a_reranker_known_by_name_scores_as_its_card_does(
     share = expected.softmax(-1)[:, 1] if len(tokens) == 2 else expected[:, 0].sigmoid()
     ours = scores(folder, settings={"kernels": kernels})
     np.testing.assert_allclose(ours, share, atol=1e-5, rtol=1e-5)
+
+
+# The pieces that the releases' own code makes tokens of one by one, then joins: Qwen3-Reranker's
+# card, mxbai_rerank_v2.py, FlagEmbedding's BaseLLMReranker.
+PIECES = {
+    ("Qwen3", "Qwen3-Reranker-0.6B"): (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query "
+        'and the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+        "<|im_start|>user\n",
+        "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+        "<Query>: who lives in Rome?\n<Document>: Ann does.",
+        "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    ),
+    ("Qwen2", "mxbai-rerank-base-v2"): (
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+        "<|im_end|>\n<|im_start|>user\n",
+        "query: who lives in Rome?",
+        "\n",
+        "document: Ann does.",
+        "\n",
+        "You are a search relevance expert who evaluates how well documents match search queries. "
+        "For each query-document pair, carefully analyze the semantic relationship between them, "
+        "then provide your binary relevance judgment (0 for not relevant, 1 for relevant).\n"
+        "Relevance:",
+        "<|im_end|>\n<|im_start|>assistant\n",
+    ),
+    ("Gemma", "bge-reranker-v2-gemma"): (
+        "<s>",
+        "A: who lives in Rome?",
+        "\n",
+        "B: Ann does.",
+        "\n",
+        "Given a query A and a passage B, determine whether the passage contains an answer to the "
+        "query by providing a prediction of either 'Yes' or 'No'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("family", "name"), PIECES)
+def test_the_tokens_are_those_of_the_releases_own_code(
+    family: str, name: str, make_reranker: MakeReranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[list[int]] = []
+    made = Preparer.requests
+
+    def requests(self: Preparer, prompts: Sequence[TokenPrompt], *rest: Any) -> Any:
+        fed.extend(prompt.token_ids for prompt in prompts)
+        return made(self, prompts, *rest)
+
+    monkeypatch.setattr(Preparer, "requests", requests)
+    folder = make_reranker(family, name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    pieces = PIECES[family, name]
+    with LLM(str(folder), dtype="float32", threads=1) as llm:
+        llm.score("who lives in Rome?", "Ann does.")
+        llm.score("who lives in Rome?", "Ann does.", truncate_prompt_tokens=len(fed[0]) - 1)
+    ids = [tokenizer(piece, add_special_tokens=False).input_ids for piece in pieces]
+    assert fed[0] == [one for own in ids for one in own]
+    # A cut takes from the document: what comes after it stays, to the last token.
+    tail = len(tokenizer(pieces[-1], add_special_tokens=False).input_ids)
+    assert len(fed[1]) < len(fed[0])
+    assert fed[1][-tail:] == fed[0][-tail:]
 
 
 @pytest.mark.parametrize(
