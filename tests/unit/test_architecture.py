@@ -38,6 +38,7 @@ LEVELS: dict[str, float] = {
     "outputs": 0,
     "config": 0,
     "log": 0,
+    "garbage": 0,
 }
 
 # What only some places may import. Everything under a prefix counts ("starlette" and its parts).

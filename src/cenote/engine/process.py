@@ -9,7 +9,6 @@ all, are left to the parent.
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -17,7 +16,7 @@ import sys
 import threading
 from queue import SimpleQueue
 
-from cenote import log
+from cenote import garbage, log
 from cenote.engine.frames import FrameSocket
 from cenote.engine.loop import Inbox, run_engine
 from cenote.engine.messages import ControlReply, FromEngine, StartEngine, ToEngine
@@ -60,9 +59,7 @@ def _serve(start: StartEngine, connection: FrameSocket[ToEngine]) -> None:
         logger.exception("the engine could not start")
         connection.send(_refusal(CenoteError.code, f"{type(error).__name__}: {error}"))
         return
-    # What is loaded now stays: the collector needn't walk it again.
-    gc.collect()
-    gc.freeze()
+    garbage.settle()
     connection.send(core.ready)
     inbox: Inbox = SimpleQueue()
     threading.Thread(

@@ -1,14 +1,14 @@
 """The one way from a route's request to its answer, for all routes alike.
 
-prepare and submit (a tokeniser thread) → wait, unless the client goes away → finish and encode (on
-the loop if small, in a thread if large). What a request costs is measured here, once. It knows no
-route and no schema.
+prepare and submit → wait, unless the client goes away → finish and encode. What is small is done on
+the loop, since handing it over costs more than doing it; all else in a tokeniser thread. What a
+request costs is measured here, once. It knows no route and no schema.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
@@ -86,28 +86,31 @@ class Dispatcher:
         client: EngineClient,
         prepare: Callable[[], Prepared[ResultT]],
         render: Callable[[Finished[ResultT]], Answer],
+        *,
+        is_small: bool = False,
     ) -> Response:
-        """The answer to one request. Raises what `prepare`, the engine or `finish` raise."""
+        """The answer to one request. Raises what `prepare`, the engine or `finish` raise.
+
+        `is_small`: preparing takes so little time that the event loop may do it. It also doesn't
+        wait behind large requests then.
+        """
 
         def start() -> tuple[Prepared[ResultT], Future[list[EngineOutput]]]:
             prepared = prepare()
-            # Here and not on the loop: packing thousands of prompts would hold all others up.
+            # Together: packing thousands of prompts would hold all others up, as tokenising would.
             return prepared, client.submit(prepared.requests)
 
         watch = _Watch(request.receive)
-        try:
-            begin = perf_counter()
-            started = await self._started(watch, start)
-            if started is None:
-                return self._gone()
-            prepared, future = started
-            tokenize_time = perf_counter() - begin
-            self._metrics.tokenize_seconds.observe(tokenize_time)
-            tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
-            self._metrics.prompt_tokens.inc(tokens)
-            outputs = await self._outputs(watch, future)
-        finally:
-            watch.stop()
+        begin = perf_counter()
+        started = start() if is_small else await self._started(watch, start)
+        if started is None:
+            return self._gone()
+        prepared, future = started
+        tokenize_time = perf_counter() - begin
+        self._metrics.tokenize_seconds.observe(tokenize_time)
+        tokens = sum(len(item.prompt.token_ids) for item in prepared.requests)
+        self._metrics.prompt_tokens.inc(tokens)
+        outputs = await self._outputs(watch, future)
         if outputs is None:
             return self._gone()
 
@@ -126,7 +129,7 @@ class Dispatcher:
 
     async def call(self, work: Callable[[], ResultT]) -> ResultT:
         """Runs `work` in a tokeniser thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        return await self._wait(self._pool.submit(work))
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -145,11 +148,9 @@ class Dispatcher:
         work = self._pool.submit(start)
         watch.over(work)
         try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            if watch.is_gone and work.cancelled():
-                return None
-            raise
+            return await self._wait(work)
+        except CancelledError:  # The thread's future, by the watch.
+            return None
         finally:
             self._starting -= 1
 
@@ -163,20 +164,23 @@ class Dispatcher:
         """The engine's outputs, or None where the client went away: then the engine aborts."""
         watch.over(future)
         try:
+            if self._timeout is None:
+                return await self._wait(future)
             async with asyncio.timeout(self._timeout):
-                return await self._bridge_of(asyncio.get_running_loop()).wait(future)
+                return await self._wait(future)
         except TimeoutError:
             raise HTTPException(
                 504, f"No answer within {self._timeout} s (request_timeout)."
             ) from None
-        except CancelledError:  # The engine's future, by the watcher; the task's own passes on.
+        except CancelledError:  # The engine's future, by the watch; the task's own passes on.
             return None
 
-    def _bridge_of(self, loop: asyncio.AbstractEventLoop) -> FutureBridge:
-        """One bridge while the loop is the same, as it is in a server."""
+    def _wait(self, future: Future[ResultT]) -> Awaitable[ResultT]:
+        """A thread's or an engine's result, by one bridge while the loop is the same."""
+        loop = asyncio.get_running_loop()
         if self._bridge is None or self._bridge.loop is not loop:
             self._bridge = FutureBridge(loop)
-        return self._bridge
+        return self._bridge.wait(future)
 
     def _observe(self, outputs: list[EngineOutput]) -> None:
         for output in outputs:
@@ -192,7 +196,10 @@ def _mean_times(outputs: list[EngineOutput]) -> tuple[float, float]:
 
 
 class _Watch:
-    """Waits for a request's client to go away, and then cancels what the request waits for."""
+    """Waits for a request's client to go away, and then cancels what the request waits for.
+
+    A server says that it went away after every answer too, which ends the watch: nobody stops it.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self.is_gone = False
@@ -204,9 +211,6 @@ class _Watch:
         self._waits = future
         if self.is_gone:
             future.cancel()
-
-    def stop(self) -> None:
-        self._task.cancel()
 
     async def _run(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

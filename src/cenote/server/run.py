@@ -6,7 +6,6 @@ process never imports torch. SIGTERM and SIGINT drain: nothing new is taken, wha
 
 from __future__ import annotations
 
-import gc
 import logging
 import signal
 import socket
@@ -19,6 +18,7 @@ from typing import NoReturn
 
 import uvicorn
 
+from cenote import garbage
 from cenote.config.engine import EngineConfig
 from cenote.config.model import load_model_config
 from cenote.config.profile import with_profile
@@ -224,9 +224,7 @@ def http_server(models: Sequence[ServedModel | LazyModel], server: ServerConfig)
 def _run(
     models: Sequence[ServedModel | LazyModel], server: ServerConfig, listener: socket.socket
 ) -> None:
-    # What is there now stays: looking through it for garbage, over and over, only makes pauses.
-    gc.collect()
-    gc.freeze()
+    garbage.settle()
     logger.info("Ready: %s at %s.", ", ".join(model.name for model in models), _url(listener))
     http_server(models, server).run(sockets=[listener])
 
