@@ -36,6 +36,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Qwen2": {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1},
     "Qwen3": {"head_dim": 16, "attention_bias": True},
 }
+# Kinds of rotary scaling with their settings; what is trained are 64 positions. Dynamic scaling is
+# in test_nomic_bert.py.
+_TRAINED = {"original_max_position_embeddings": 64}
+SCALINGS: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 3.0},
+    "yarn": {"factor": 3.0, **_TRAINED},
+    "llama3": {"factor": 3.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **_TRAINED},
+    "longrope": {"short_factor": [1.0, 1.1, 1.3, 2.0], "long_factor": [1.0, 1.7, 2.9, 4.5]},
+}
 LANGUAGE_MODELS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 
 
@@ -67,6 +76,24 @@ def test_the_classifier_is_that_of_transformers(
     logits = reference_outputs(served, ids, None)
     raw = PoolingParams("classify", use_activation=False)
     assert_matches_reference(served, "classify", ids, logits, params=raw)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_every_rotary_scaling_goes_by_a_sequences_own_length(
+    kind: str, kernels: str, make_tiny: MakeTiny
+) -> None:
+    rope = {"rope_type": kind, "rope_theta": 500.0, **SCALINGS[kind]}
+    family = "Phi3" if kind == "longrope" else "Llama"
+    trained = {"original_max_position_embeddings": 64} if kind == "longrope" else {}
+    settings = {**SHARED, "num_key_value_heads": 4, **trained, "rope_parameters": rope}
+    folder = make_tiny(f"{family}ForCausalLM", "bpe", **settings)
+    served = serve(folder, kernels, max_model_len=200)
+    ids = random_ids(served, [*LENGTHS, 64, 65])
+    expected = [F.normalize(item[-1], dim=-1) for item in reference_outputs(served, ids, None)]
+    assert_matches_reference(served, "embed", ids, expected)
+    assert (served.model.kv_shape is None) == (kind == "longrope")
+    # Where no prompt is longer than the training's, prompts may run in parts again.
+    assert serve(folder, kernels, max_model_len=64).model.kv_shape is not None
 
 
 @pytest.mark.parametrize("length", [1, 9, 33, 130])

@@ -32,7 +32,7 @@ from cenote.models.registry import model_class
         ("JinaBertModel", {"position_embedding_type": "absolute"}, "'absolute'"),
         ("JinaBertModel", {"feed_forward_type": "original"}, "feed_forward_type 'original'"),
         ("JinaEmbeddingsV3Model", {"position_embedding_type": "alibi"}, "'alibi'"),
-        ("GteModel", {"rope_parameters": {"rope_type": "longrope"}}, "'longrope'"),
+        ("GteModel", {"rope_parameters": {"rope_type": "axial"}}, "'axial'"),
     ],
 )
 def test_a_setting_that_is_not_supported_is_named(

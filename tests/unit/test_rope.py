@@ -15,7 +15,13 @@ from cenote.layers.frequencies import frequencies, plain
 from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
 
+TRAINED = {"original_max_position_embeddings": 8}
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+
+LONG = {
+    "short_factor": [1.0 + 0.1 * i for i in range(16)],
+    "long_factor": [1.0 + 0.5 * i for i in range(16)],
+}
 
 
 def batch_of(*lens: int) -> PackedBatch:
@@ -38,6 +44,9 @@ def batch_of(*lens: int) -> PackedBatch:
         {"rope_type": "yarn", "factor": 2.0, "beta_fast": 8, "attention_factor": 0.9},
         {"rope_type": "yarn", "factor": 2.0, "truncate": False},
         {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+        {"rope_type": "longrope", **LONG},
+        {"rope_type": "longrope", **LONG, "factor": 3.0, "original_max_position_embeddings": 32},
+        {"rope_type": "longrope", **LONG, "attention_factor": 1.7},
     ],
 )
 @pytest.mark.parametrize("length", [16, 64, 100])
@@ -84,6 +93,12 @@ def test_settings_are_found_for_a_layer_type_and_by_every_generations_names() ->
         ({"rope_type": "linear"}, "needs a factor"),
         ({"rope_theta": "high"}, "rope_theta must be a positive number, not 'high'"),
         ([1], "must be a map"),
+        ({"rope_type": "yarn", "factor": 2}, "needs original_max_position_embeddings"),
+        (
+            {"type": "su", **TRAINED, "short_factor": [1, 0], "long_factor": [1]},
+            "short_factor must",
+        ),
+        ({"type": "su", **TRAINED, "short_factor": [1]}, "long_factor must be a list"),
     ],
 )
 def test_settings_that_are_not_understood_are_refused(settings: Any, message: str) -> None:
@@ -91,8 +106,20 @@ def test_settings_that_are_not_understood_are_refused(settings: Any, message: st
         rope_config({"rope_parameters": settings}, base=1.0)
 
 
-def test_dynamic_scaling_depends_on_a_sequences_own_length_only() -> None:
-    rope = RopeConfig(100.0, "dynamic", factor=2.0, original=8)
+@pytest.mark.parametrize(
+    "rope",
+    [
+        RopeConfig(100.0, "dynamic", factor=2.0, original=8),
+        RopeConfig(
+            100.0,
+            "longrope",
+            original=8,
+            short_factor=(1.0, 1.1, 1.3, 2.0),
+            long_factor=(1.0, 2.0, 3.0, 5.0),
+        ),
+    ],
+)
+def test_scaling_by_length_depends_on_a_sequences_own_length_only(rope: RopeConfig) -> None:
     rotary = Rotary(8, 20, rope)
     torch.manual_seed(0)
     x = torch.randn(5 + 12 + 20 + 12, 16)
@@ -109,6 +136,24 @@ def test_dynamic_scaling_depends_on_a_sequences_own_length_only() -> None:
         expected = a * angle.cos() - b * angle.sin()
         torch.testing.assert_close(alone[-1, :4], expected, atol=1e-5, rtol=1e-5)
         start += length
+
+
+def test_longropes_numbers_are_one_for_each_pair_of_columns() -> None:
+    rope = RopeConfig(100.0, "longrope", original=8, short_factor=(1.0,), long_factor=(1.0,))
+    with pytest.raises(ModelLoadError, match="must have 4 numbers each"):
+        Rotary(8, 20, rope)
+
+
+@pytest.mark.parametrize("rope", [RopeConfig(fraction=0.4), RopeConfig(fraction=2.0)])
+def test_a_fraction_that_leaves_no_pairs_is_refused(rope: RopeConfig) -> None:
+    with pytest.raises(ModelLoadError, match="columns to turn"):
+        Rotary(8, 20, rope)
+
+
+def test_tables_beyond_all_bounds_are_refused_before_they_are_made() -> None:
+    with pytest.raises(ModelLoadError, match="smaller max_model_len") as raised:
+        Rotary(128, 1 << 22, RopeConfig())
+    assert raised.value.param == "max_model_len"
 
 
 def test_a_fraction_of_the_columns_turns_and_positions_are_bounded() -> None:

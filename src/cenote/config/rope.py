@@ -5,16 +5,23 @@ It knows no torch and no model: `layers.frequencies` turns a `RopeConfig` into n
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from cenote.config.fields import POSITIONS, Raw, first
 from cenote.errors import ModelLoadError
 
-RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3", "ntk"]
+RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3", "ntk", "longrope"]
 
-_KINDS: tuple[RopeKind, ...] = ("default", "linear", "dynamic", "yarn", "llama3", "ntk")
+_KINDS: tuple[RopeKind, ...] = get_args(RopeKind)
+# Phi-3's first name of it.
+_OLD_NAMES = {"su": "longrope"}
+# Those that go by the length of the training, and those whose factor may follow from it.
+_BY_ORIGINAL = frozenset({"dynamic", "yarn", "llama3", "longrope"})
+_RATIO = frozenset({"yarn", "longrope"})
 _BASE = ("rope_theta", "rotary_emb_base")
 _FRACTION = ("partial_rotary_factor", "rotary_emb_fraction", "rotary_pct")
 _ORIGINAL = ("original_max_position_embeddings",)
@@ -26,7 +33,8 @@ class RopeConfig:
 
     `fraction` is the part of a head's columns that turns. `original` is the longest sequence of
     the training before scaling. The other fields belong to one kind each and have its paper's
-    names; `attention_factor` (yarn) None: as the paper suggests.
+    names; `attention_factor` (yarn, longrope) None: as the paper suggests. `short_factor` and
+    `long_factor` divide each pair's frequency, in sequences up to `original` and in longer ones.
     """
 
     base: float = 10000.0
@@ -43,6 +51,12 @@ class RopeConfig:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     mixed_b: float | None = None
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+    def varies(self, longest: int) -> bool:
+        """Whether frequencies depend on a sequence's length, of lengths up to `longest`."""
+        return self.kind in ("dynamic", "longrope") and longest > self.original
 
 
 def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeConfig:
@@ -54,6 +68,7 @@ def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeC
     """
     settings = _settings(hf, layer_type)
     kind = settings.get("rope_type") or settings.get("type") or "default"
+    kind = _OLD_NAMES.get(str(kind), kind)
     if kind not in _KINDS:
         raise ModelLoadError(
             f"config.json: rotary scaling of type {kind!r} is not supported; known: "
@@ -61,7 +76,11 @@ def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeC
         )
     original = int(_number({**hf, **settings}, (*_ORIGINAL, *POSITIONS), 0))
     factor = settings.get("factor")
-    if factor is None and kind == "yarn" and original:
+    if kind in _BY_ORIGINAL and not original:
+        raise ModelLoadError(
+            f"config.json: rotary scaling of type {kind!r} needs {_ORIGINAL[0]} or {POSITIONS[0]}."
+        )
+    if factor is None and kind in _RATIO:
         factor = _number(hf, POSITIONS, original) / original
     if factor is None and kind != "default":
         raise ModelLoadError(f"config.json: rotary scaling of type {kind!r} needs a factor.")
@@ -80,6 +99,8 @@ def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeC
         low_freq_factor=_number(settings, ("low_freq_factor",), 1.0),
         high_freq_factor=_number(settings, ("high_freq_factor",), 4.0),
         mixed_b=_optional(settings, "mixed_b"),
+        short_factor=_factors(settings, "short_factor", kind),
+        long_factor=_factors(settings, "long_factor", kind),
     )
 
 
@@ -92,6 +113,18 @@ def _settings(hf: Raw, layer_type: str | None) -> Mapping[str, Any]:
     return settings
 
 
+def _factors(settings: Raw, name: str, kind: str) -> tuple[float, ...]:
+    """A list of longrope's; empty for other kinds."""
+    if kind != "longrope":
+        return ()
+    values = settings.get(name)
+    if not isinstance(values, list) or not all(map(_is_positive, values)):
+        raise ModelLoadError(
+            f"config.json: {name} must be a list of positive numbers, not {reprlib.repr(values)}."
+        )
+    return tuple(map(float, values))
+
+
 def _optional(values: Raw, name: str) -> float | None:
     return None if values.get(name) is None else _number(values, (name,), 0.0)
 
@@ -101,6 +134,11 @@ def _number(values: Raw, names: tuple[str, ...], default: float) -> float:
     value = first(values, names)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    if not _is_positive(value):
         raise ModelLoadError(f"config.json: {names[0]} must be a positive number, not {value!r}.")
     return float(value)
+
+
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf

@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 
 from cenote.config.rope import RopeConfig
+from cenote.errors import ModelLoadError
 
 
 def frequencies(rope: RopeConfig, rotary_dim: int, length: int) -> tuple[Tensor, float]:
     """Radians per position, float32 `[rotary_dim / 2]`, and what cos and sin are multiplied by.
 
-    `length` is the longest sequence that they are for; only dynamic scaling depends on it.
+    `length` is the longest sequence that they are for; only dynamic and longrope scaling depend on
+    it.
     """
+    if rope.kind == "longrope":
+        return _longrope(rope, rotary_dim, length), _longrope_attention(rope)
     if rope.kind == "yarn":
         return _yarn(rope, rotary_dim), _yarn_attention(rope)
     if rope.kind == "dynamic":
@@ -99,6 +103,27 @@ def _yarn_attention(rope: RopeConfig) -> float:
     if rope.mscale and rope.mscale_all_dim:
         return grown(rope.mscale) / grown(rope.mscale_all_dim)
     return grown(1.0)
+
+
+def _longrope(rope: RopeConfig, rotary_dim: int, length: int) -> Tensor:
+    """LongRoPE (Ding et al. 2024, arXiv:2402.13753): a factor found by search for each pair."""
+    factors = rope.long_factor if length > rope.original else rope.short_factor
+    if len(factors) != rotary_dim // 2:
+        raise ModelLoadError(
+            f"config.json: short_factor and long_factor must have {rotary_dim // 2} numbers each, "
+            f"one for each pair of columns, not {len(factors)}."
+        )
+    exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device="cpu") / rotary_dim
+    return 1.0 / (torch.tensor(factors, dtype=torch.float32, device="cpu") * rope.base**exponents)
+
+
+def _longrope_attention(rope: RopeConfig) -> float:
+    """The factor on cos and sin, the same at all lengths."""
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.factor <= 1:
+        return 1.0
+    return math.sqrt(1 + math.log(rope.factor) / math.log(rope.original))
 
 
 _SCALED: dict[str, Callable[[RopeConfig, int], Tensor]] = {

@@ -8,15 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from cenote.config.rope import RopeConfig
+from cenote.errors import ModelLoadError
 from cenote.kernels.rotary import rotary_tables, rotate
 from cenote.layers.frequencies import frequencies
 from cenote.layers.packed import PackedBatch
+
+# cos and sin of two million positions of a head of 128.
+MAX_TABLE_BYTES = 1 << 30
 
 
 class Rotary(nn.Module):
     """Turns the first columns of every head (`rope.fraction` of them) by the token's position.
 
-    `max_positions` bounds the tables; a position beyond it raises InvalidRequest.
+    `max_positions` bounds the tables; a position beyond it raises InvalidRequest. Raises
+    ModelLoadError for a fraction that leaves no pairs of columns, and for tables beyond all bounds.
     """
 
     cos: Tensor
@@ -27,18 +32,26 @@ class Rotary(nn.Module):
     ) -> None:
         super().__init__()
         self.rope = rope
-        self.rotary_dim = int(head_dim * rope.fraction)
+        self.rotary_dim = _rotary_dim(head_dim, rope)
+        if 4 * self.rotary_dim * max_positions > MAX_TABLE_BYTES:
+            raise ModelLoadError(
+                f"Rotary tables of {max_positions} positions take more than {MAX_TABLE_BYTES} "
+                "bytes. Give a smaller max_model_len.",
+                param="max_model_len",
+            )
         self.rotate = partial(rotate, head_dim=head_dim, interleaved=interleaved)
+        # Where a long sequence has frequencies of its own, the common table is for the others.
+        self.varies = rope.varies(max_positions)
         # The last batch's tables where some sequence has its own; every layer asks for the same.
         self.stretched: tuple[list[int], tuple[Tensor, Tensor, Tensor]] | None = None
         # Not from the checkpoint, so made for real even while parameters are on the meta device.
-        cos, sin = self._tables(max_positions, 0)
+        cos, sin = self._tables(rope.original if self.varies else max_positions, 0)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x: Tensor, batch: PackedBatch) -> None:
         """Turns x `[T, heads · head_dim]` in place."""
-        if self.rope.kind == "dynamic" and batch.max_seqlen > self.rope.original:
+        if self.varies and batch.max_seqlen > self.rope.original:
             positions, cos, sin = self._stretched(batch)
             self.rotate(x, positions, cos, sin)
         else:
@@ -51,22 +64,38 @@ class Rotary(nn.Module):
     def _stretched(self, batch: PackedBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Positions and tables of a batch in which some sequences are longer than was trained.
 
-        Each such length has frequencies of its own, so its table is put after the common one and
-        its positions start there: no sequence depends on what else is in the batch.
+        Such a sequence's frequencies go by its own length alone, so that it doesn't depend on what
+        else is in the batch: its table is put after the common one, and its positions start there.
         """
         if self.stretched is not None and self.stretched[0] == batch.seq_lens:
             return self.stretched[1]
-        long = sorted({length for length in batch.seq_lens if length > self.rope.original})
+        long = {length for length in batch.seq_lens if length > self.rope.original}
+        # Dynamic: a table for each length; longrope: one for all of them.
+        table_of = {n: n if self.rope.kind == "dynamic" else max(long) for n in long}
         device, rows = batch.positions.device, self.cos.shape[0]
         tables, offsets = [(self.cos, self.sin)], {}
-        for length in long:
+        for length in sorted(set(table_of.values())):
             offsets[length] = rows
             cos, sin = self._tables(length, length)
             tables.append((cos.to(device), sin.to(device)))
             rows += length
-        shift = torch.tensor([offsets.get(n, 0) for n in batch.seq_lens], dtype=torch.int32)
-        shifts = shift.repeat_interleave(torch.tensor(batch.seq_lens)).to(device)
+        shift = [offsets[table_of[n]] if n in long else 0 for n in batch.seq_lens]
+        repeats = torch.tensor(batch.seq_lens)
+        shifts = torch.tensor(shift, dtype=torch.int32).repeat_interleave(repeats).to(device)
         cos, sin = (torch.cat(parts) for parts in zip(*tables, strict=True))
         made = (batch.positions + shifts, cos, sin)
         self.stretched = (batch.seq_lens, made)
         return made
+
+
+def _rotary_dim(head_dim: int, rope: RopeConfig) -> int:
+    """How many columns of a head turn."""
+    # Dynamic scaling's exponent divides by all but two of them.
+    least = 4 if rope.kind == "dynamic" else 2
+    found = int(head_dim * rope.fraction)
+    if found % 2 or not least <= found <= head_dim:
+        raise ModelLoadError(
+            f"config.json: a head of {head_dim} columns and partial_rotary_factor {rope.fraction} "
+            f"leave {found} columns to turn; they must be even and from {least} to {head_dim}."
+        )
+    return found

@@ -184,7 +184,7 @@ class Lfm2Model(PoolingModel):
     @property
     def kv_shape(self) -> KVShape | None:
         """None also where a prompt's length changes all of its positions."""
-        if not self.causal or self.rope.kind == "dynamic":
+        if not self.causal or self.rope.varies(self.config.max_model_len):
             return None
         config, count = self.config, self.kinds.count
         size = config.num_kv_heads * config.head_dim

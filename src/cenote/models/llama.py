@@ -99,7 +99,9 @@ class LlamaModel(PoolingModel):
     @property
     def kv_shape(self) -> KVShape | None:
         """None also where a prompt's length changes all of its positions."""
-        if not self.causal or any(rope.kind == "dynamic" for rope in self.ropes.values()):
+        if not self.causal or any(
+            rope.varies(self.config.max_model_len) for rope in self.ropes.values()
+        ):
             return None
         return KVShape(self.config.num_layers, self.config.num_kv_heads * self.config.head_dim)
 
