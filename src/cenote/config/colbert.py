@@ -73,8 +73,8 @@ def _stanford(metadata: Raw, hf: Raw) -> ColbertConfig:
     default = ColbertConfig(dim=_DEFAULT_DIM)
     return ColbertConfig(
         dim=_count({**hf, **metadata}, _DIM, _DEFAULT_DIM),
-        query_marker=metadata.get("query_token_id") or default.query_marker,
-        document_marker=metadata.get("doc_token_id") or default.document_marker,
+        query_marker=_text(metadata, "query_token_id", default.query_marker),
+        document_marker=_text(metadata, "doc_token_id", default.document_marker),
         query_length=_count(metadata, ("query_maxlen",), default.query_length),
         document_length=_count(metadata, ("doc_maxlen",), default.document_length),
         attend_to_expansion_tokens=bool(metadata.get("attend_to_mask_tokens", False)),
@@ -89,13 +89,13 @@ def _pylate(settings: Raw, modules: Sequence[Module], hf: Raw, limit: int) -> Co
     # An absent prefix is PyLate's default; a null one is none.
     return ColbertConfig(
         dim=_projected(modules, hf),
-        query_marker=settings.get("query_prefix", "[Q] ") or "",
-        document_marker=settings.get("document_prefix", "[D] ") or "",
+        query_marker=_text({"query_prefix": "[Q] ", **settings}, "query_prefix", ""),
+        document_marker=_text({"document_prefix": "[D] ", **settings}, "document_prefix", ""),
         query_length=_count(settings, ("query_length",), 32 if expand else limit),
         document_length=_count(settings, ("document_length",), limit),
         do_query_expansion=expand,
         attend_to_expansion_tokens=bool(attend),
-        skiplist=_PUNCTUATION if words is None else tuple(words),
+        skiplist=_PUNCTUATION if words is None else _words(words),
     )
 
 
@@ -109,6 +109,8 @@ def _native(modules: Sequence[Module], hf: Raw, limit: int) -> ColbertConfig:
             "not supported."
         )
     expansion = own.get("query_expansion") or {}
+    if not isinstance(expansion, Mapping):
+        raise ModelLoadError(f"query_expansion must be a map, not {expansion!r}.")
     strategy = expansion.get("strategy", "fixed")
     if strategy not in ("fixed", "min"):
         raise ModelLoadError(f"query_expansion: strategy {strategy!r} is not supported.")
@@ -122,9 +124,9 @@ def _native(modules: Sequence[Module], hf: Raw, limit: int) -> ColbertConfig:
         document_length=_count(own, ("document_length",), limit),
         do_query_expansion=bool(expansion),
         attend_to_expansion_tokens=bool(expansion.get("attend", False)),
-        skiplist=tuple(mask.get("skiplist_words") or ()),
+        skiplist=_words(mask.get("skiplist_words") or []),
         expansion_length=width if strategy == "min" else None,
-        expansion_token=expansion.get("token"),
+        expansion_token=_text(expansion, "token", "") or None,
     )
 
 
@@ -134,6 +136,21 @@ def _projected(modules: Sequence[Module], hf: Raw) -> int:
     if sizes and isinstance(sizes[-1], int):
         return sizes[-1]
     return fields.positive_int(fields.text_part(hf), fields.HIDDEN_SIZE)
+
+
+def _text(values: Raw, name: str, default: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str | None):
+        raise ModelLoadError(f"Late-interaction settings: {name} must be a string, not {value!r}.")
+    return value or default
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+        raise ModelLoadError(
+            f"Late-interaction settings: skiplist_words must be a list of strings, not {value!r}."
+        )
+    return tuple(value)
 
 
 def _count(values: Raw, names: tuple[str, ...], default: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cenote.config import activations, architectures, fields, labels, limits
+from cenote.config import activations, architectures, fields, labels, limits, schema
 from cenote.config.engine import EngineConfig
 from cenote.config.files import read_object
 from cenote.config.metadata import load_pooler_config
@@ -60,6 +60,11 @@ class ModelConfig:
         return self.path / self.subfolder
 
     @property
+    def positions(self) -> int:
+        """Rows of the position table. Raises `ModelLoadError` where config.json doesn't say."""
+        return fields.positive_int(self.hf, fields.POSITIONS)
+
+    @property
     def token_types(self) -> int:
         """Rows of the token type table, 0 where there is none: declared, or the family's own."""
         declared = self.hf.get("type_vocab_size")
@@ -80,7 +85,7 @@ def load_model_config(
     architecture can be served is not checked here.
     """
     inner = transformer_folder(folder)
-    hf = static_config(folder) or read_object(inner / "config.json")
+    hf = static_config(folder) or schema.checked(read_object(inner / "config.json"))
     if not hf:
         raise ModelLoadError(f"{inner} has no config.json, so it is not a model folder.")
     part = fields.text_part(hf)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from cenote.config.activations import from_class_path
 from cenote.config.files import read_json, read_object
 from cenote.config.pooling import DenseConfig, PoolingMode, SparseConfig
+from cenote.config.schema import MAX_WIDTH
 from cenote.errors import ModelLoadError
 
 # Our names of the modes, in the order in which the old flags are concatenated.
@@ -177,8 +178,11 @@ def dense_config(module: Module) -> DenseConfig:
     """A Dense module. Without `activation_function` it is tanh, with null the identity."""
     config, where = module.config, f"{module.folder}/config.json"
     for key in ("in_features", "out_features"):
-        if not isinstance(config.get(key), int):
-            raise ModelLoadError(f"{where}: {key} must be an integer, not {config.get(key)!r}.")
+        value = config.get(key)
+        if type(value) is not int or not 1 <= value <= MAX_WIDTH:
+            raise ModelLoadError(
+                f"{where}: {key} must be an integer from 1 to {MAX_WIDTH}, not {value!r}."
+            )
     if config.get("use_residual"):
         raise ModelLoadError(f"{where}: use_residual is not supported.")
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")

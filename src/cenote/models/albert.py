@@ -60,7 +60,7 @@ class AlbertModel(BertModel):
             config.vocab_size,
             width,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]),
+            positions=config.positions,
             types=config.token_types,
             norm=LayerNorm(width, config.norm_eps),
         )

@@ -79,7 +79,7 @@ class BertModel(PoolingModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]),
+            positions=config.positions,
             types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )

@@ -122,7 +122,7 @@ class DebertaV2Model(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]) if biased else 0,
+            positions=config.positions if biased else 0,
             types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
@@ -185,7 +185,7 @@ def attention_kinds(config: ModelConfig) -> list[str]:
 def max_distance(config: ModelConfig) -> int:
     """The largest distance that has a row: declared, or else as many as there are positions."""
     declared = int(config.hf.get("max_relative_positions") or -1)
-    return declared if declared > 0 else int(config.hf["max_position_embeddings"])
+    return declared if declared > 0 else config.positions
 
 
 def attention_spec(config: ModelConfig) -> AttentionSpec:

@@ -49,7 +49,7 @@ class DistilBertModel(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]),
+            positions=config.positions,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )
 

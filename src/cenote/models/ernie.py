@@ -28,7 +28,7 @@ class TaskEmbedding(TokenEmbedding):
         super().__init__(
             config.vocab_size,
             hidden,
-            positions=int(hf["max_position_embeddings"]),
+            positions=config.positions,
             types=config.token_types,
             norm=LayerNorm(hidden, config.norm_eps),
         )

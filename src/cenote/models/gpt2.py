@@ -66,7 +66,7 @@ class GPT2Model(PoolingModel):
         if config.hf.get("scale_attn_weights") is False:
             raise ModelLoadError("config.json: scale_attn_weights=false is not supported.")
         self.embeddings = TokenEmbedding(
-            config.vocab_size, config.hidden_size, positions=int(config.hf["n_positions"])
+            config.vocab_size, config.hidden_size, positions=config.positions
         )
         self.layers = nn.ModuleList(self.layer(at) for at in range(config.num_layers))
         self.final_norm = LayerNorm(config.hidden_size, config.norm_eps)

@@ -128,7 +128,7 @@ class JinaEmbeddingsV3Model(BertModel):
             return AdaptedEmbedding(self.spec, vocab, hidden, types=types, layer_norm=norm)
         if _is_rotary(config):
             return TokenEmbedding(vocab, hidden, types=types, norm=norm)
-        positions = positive_int(config.hf, ("max_position_embeddings",))
+        positions = config.positions
         offset = int(config.hf.get("pad_token_id", 1)) + 1
         return TokenEmbedding(
             vocab, hidden, positions=positions, offset=offset, types=types, norm=norm

@@ -61,7 +61,7 @@ def load_model(
     dtype = compute_dtype(dtype, device)
     backend.configure(engine.kernels, device, dtype, threads=engine.threads)
     form = weight_form(dtype, engine)
-    with _building(form.load_dtype):
+    with _building(form.load_dtype), _explained(config):
         model = serving_class(config)(config)
     if isinstance(model, SelfLoading):
         _refuse_settings(config, engine)
@@ -142,6 +142,18 @@ def serving_class(config: ModelConfig) -> type[PoolingModel]:
     found, pooler = model_class(config.architecture), config.pooler
     unused = pooler.colbert is not None or (pooler.declared and pooler.sparse is None)
     return found.body() if found.info.head == "vocab" and unused else found
+
+
+@contextmanager
+def _explained(config: ModelConfig) -> Iterator[None]:
+    """Numbers of config.json that contradict each other raise ModelLoadError, whoever finds it."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        file = config.transformer_path / "config.json"
+        raise ModelLoadError(
+            f"{file} makes no {config.architecture}: {type(error).__name__}: {error}"
+        ) from error
 
 
 @contextmanager

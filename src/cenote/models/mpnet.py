@@ -63,7 +63,7 @@ class MPNetModel(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]),
+            positions=config.positions,
             offset=int(config.hf.get("pad_token_id", 1)) + 1,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
         )

@@ -41,7 +41,7 @@ class RobertaModel(BertModel):
         return TokenEmbedding(
             config.vocab_size,
             config.hidden_size,
-            positions=int(config.hf["max_position_embeddings"]),
+            positions=config.positions,
             offset=int(config.hf.get("pad_token_id", 1)) + 1,
             types=config.token_types,
             norm=LayerNorm(config.hidden_size, config.norm_eps),
