@@ -6,6 +6,7 @@ knows no HTTP and no model code.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
@@ -59,6 +60,8 @@ class LLM:
             found.folder, name=found.name, revision=found.revision, engine=config
         )
         client = start_engine(config, in_process=True)
+        # An LLM that nobody closes is closed when it is let go of, or at the interpreter's exit.
+        weakref.finalize(self, client.close)
         try:
             tokenizer = Tokenizer(found.folder, model_config)
             self._start(config, model_config, tokenizer, client)

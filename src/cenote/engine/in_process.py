@@ -62,5 +62,6 @@ class InProcessClient(BaseClient):
         if self._unavailable is None:
             self._unavailable = "The engine was closed."
             self._inbox.put(None)
-        self._thread.join()
+        if self._thread is not threading.current_thread():  # collected as garbage, anywhere
+            self._thread.join()
         self._fail_all(EngineUnavailable("The engine was closed."))
