@@ -51,6 +51,8 @@ class Metrics:
             "queue_seconds", "Wait of a prompt in the engine's queue.", _SECONDS
         )
         self.run_seconds = self._histogram("run_seconds", "Run of a prompt's steps.", _SECONDS)
+        # Finding a metric by its labels takes longer than counting does.
+        self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.requests_in_flight = 0
         self._gauge("http_requests_in_flight", "HTTP requests under way.").set_function(
             lambda: self.requests_in_flight
@@ -72,6 +74,17 @@ class Metrics:
         self.kv_blocks_held = self._gauge("kv_blocks_held", "Those held by prompts.", "model")
         self.engine_up = self._gauge("engine_up", "1 while the engine answers.", "model")
         self.restarts = self._gauge("engine_restarts_total", "Restarts after a death.", "model")
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """Counts an HTTP request that was answered after so many seconds."""
+        found = self._by_answer.get((route, status))
+        if found is None:
+            counter = self.requests.labels(route, str(status))
+            found = counter, self.request_seconds.labels(route)
+            self._by_answer[route, status] = found
+        counter, histogram = found
+        counter.inc()
+        histogram.observe(seconds)
 
     def watch(self, name: str, client: EngineClient) -> None:
         """Follows one engine: its gauges are read at each scrape, its steps as they come."""

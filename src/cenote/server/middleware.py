@@ -70,8 +70,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, receive, send, self._max_body)
         start = perf_counter()
+        exchange = _Exchange(scope, receive, send, self._max_body)
         self._metrics.requests_in_flight += 1
         try:
             await self._answer(scope, exchange)
@@ -81,7 +81,7 @@ class Guard:
 
     async def _answer(self, scope: Scope, exchange: _Exchange) -> None:
         try:
-            self._check(scope)
+            self._check(scope, exchange.headers)
             exchange.check_length()
             await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
@@ -92,9 +92,9 @@ class Guard:
                 raise  # a part of the answer is out: only closing the connection is honest
             await response(scope, exchange.receive, exchange.send)
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         path = scope["path"]
-        if self._keys and path not in OPEN_ROUTES and not _has_key(scope, self._keys):
+        if self._keys and path not in OPEN_ROUTES and not _has_key(headers, self._keys):
             raise Unauthorized("The API key is missing or wrong. Send: Authorization: Bearer KEY.")
         if self._is_draining() and path not in ROUTES_WHILE_DRAINING:
             raise EngineUnavailable("The server is shutting down. Ask another one, or again soon.")
@@ -102,8 +102,7 @@ class Guard:
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = scope["path"] if scope["path"] in self._routes else "other"
         # 499: the client went away before there was an answer.
-        self._metrics.requests.labels(route, str(status or 499)).inc()
-        self._metrics.request_seconds.labels(route).observe(seconds)
+        self._metrics.answered(route, status or 499, seconds)
         if self._log:
             access.info(
                 "%s %s %s %.1f ms %s",
@@ -119,19 +118,20 @@ class _Exchange:
     """One request's `receive` and `send`, with the id added and the body's bytes counted."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, max_body: int) -> None:
-        self._headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+        # Of several with one name the first.
+        self.headers = dict(reversed(cast("list[tuple[bytes, bytes]]", scope["headers"])))
         self._receive = receive
         self._send = send
         self._max_body = max_body
         self._received = 0
         self.status = 0
-        given = _header(self._headers, b"x-request-id")
+        given = self.headers.get(b"x-request-id")
         self._id = given if given and _SAFE_ID.fullmatch(given) else new_id()
         scope.setdefault("state", {})["request_id"] = self._id.decode("ascii")
 
     def check_length(self) -> None:
         """Refuses a body by its declared length, before any of it is read."""
-        declared = _header(self._headers, b"content-length")
+        declared = self.headers.get(b"content-length")
         if declared and declared.isdigit() and int(declared) > self._max_body:
             raise self._too_large(f"{int(declared)} bytes")
 
@@ -159,13 +159,9 @@ class _Exchange:
         )
 
 
-def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    return next((value for key, value in headers if key == name), None)
-
-
-def _has_key(scope: Scope, keys: list[bytes]) -> bool:
+def _has_key(headers: dict[bytes, bytes], keys: list[bytes]) -> bool:
     """Whether the Bearer token is one of `keys`; compared in constant time."""
-    value = _header(scope["headers"], b"authorization") or b""
+    value = headers.get(b"authorization", b"")
     scheme, _, token = value.partition(b" ")
     if scheme.lower() != b"bearer":
         return False

@@ -18,6 +18,7 @@ from cenote.errors import InvalidRequest
 from cenote.server.schemas.body import Body
 from cenote.server.schemas.prompts import shown
 
+_JSON = b"application/json"
 _JSON_KIND = re.compile(r"application/[\w.-]+\+json")
 
 BodyT = TypeVar("BodyT", bound=Body)
@@ -25,10 +26,13 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 async def read(request: Request) -> bytes:
     """The request's body; answers 415 where it says that it is something else than JSON."""
-    value = request.headers.get("content-type", "absent")
-    kind = value.partition(";")[0].strip().lower()
-    if kind != "application/json" and not _JSON_KIND.fullmatch(kind):
-        raise HTTPException(415, f"Content-Type must be application/json, not {value}.")
+    headers = request.scope["headers"]
+    value = next((value for name, value in headers if name == b"content-type"), b"absent")
+    if value != _JSON:
+        text = value.decode("latin-1")
+        kind = text.partition(";")[0].strip().lower()
+        if kind != "application/json" and not _JSON_KIND.fullmatch(kind):
+            raise HTTPException(415, f"Content-Type must be application/json, not {text}.")
     return await request.body()
 
 

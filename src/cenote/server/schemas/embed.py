@@ -64,7 +64,8 @@ class HostedBody(SparseBody):
         given = [name for name in ("embedding_type", "output_dtype") if getattr(body, name)]
         if len(given) > 1:
             raise InvalidRequest("Give embedding_type or output_dtype, not both.", param=given[0])
-        return body.model_copy(update=fields)
+        changed = {name: value for name, value in fields.items() if getattr(body, name) != value}
+        return body.model_copy(update=changed) if changed else body
 
     def kinds(self) -> list[VectorType] | None:
         """The forms that an answer has side by side; None: one form, which `encoding` tells."""
