@@ -42,6 +42,9 @@ class ServerConfig:
     )
     max_body_bytes: int = flag(32 << 20, "Largest request body; beyond it requests get 413.")
     max_items_per_request: int = flag(4096, "Most prompts or documents in one request (413).")
+    trust_request_chat_template: bool = flag(
+        False, "Take a chat_template from requests. It runs in a sandbox, but may take long."
+    )
     enable_admin: bool = flag(False, "Serve /reload_weights, /reset_… and /engine_stats.")
     request_timeout: float = flag(0.0, "Seconds until a request is given up with 504; 0: never.")
     drain_timeout: float = flag(30.0, "Seconds that running requests get after SIGTERM.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from cenote.config.model import ModelConfig
 from cenote.errors import EmptyInput, InvalidRequest, ModelLoadError, UnsupportedInput
-from cenote.processors.templates import ChatTemplate, load_chat_template
+from cenote.processors.templates import ChatTemplate, given_template, load_chat_template
 
 
 class Chat:
@@ -38,10 +38,12 @@ class Chat:
         messages: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any] | None = None,
         *,
+        template: str | None = None,
         add_generation_prompt: bool = False,
         continue_final_message: bool = False,
     ) -> str:
-        """The conversation as text. `variables` are the request's `chat_template_kwargs`.
+        """The conversation as text. `variables` are the request's `chat_template_kwargs`;
+        `template`, if it has one, takes the place of the model's.
 
         `continue_final_message` leaves out what the template writes after the last message. Raises
         `UnsupportedInput` where the model has no template, and `InvalidRequest`.
@@ -54,7 +56,8 @@ class Chat:
                 param="continue_final_message",
             )
         added = {"add_generation_prompt": True} if add_generation_prompt else {}
-        text = self._template.render(messages, {**added, **(variables or {})})
+        own = given_template(ChatTemplate, template, self._config) if template else self._template
+        text = own.render(messages, {**added, **(variables or {})})
         return _up_to_last(text, messages[-1]) if continue_final_message else text
 
 

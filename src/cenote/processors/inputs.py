@@ -21,7 +21,9 @@ class PromptOptions:
     """The fields that every request has. See docs/api.md for what each means.
 
     `truncate_prompt_tokens`: None refuses a prompt over the limit, -1 cuts to the model's limit, n
-    keeps n tokens. `pooling_params` is the caller's own (offline API); the processor clones it.
+    keeps n tokens. `chat_template` takes the place of the model's for a conversation, or of the
+    score template for pairs. `pooling_params` is the caller's own (offline API); the processor
+    clones it.
     """
 
     truncate_prompt_tokens: int | None = None
@@ -36,6 +38,7 @@ class PromptOptions:
     input_type: str | None = None
     cache_salt: str | None = None
     mm_processor_kwargs: Mapping[str, Any] | None = None
+    chat_template: str | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
     pooling_params: PoolingParams | None = None
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from cenote.params import PoolingParams
 from cenote.processors.inputs import ClassifyInput, PromptOptions
-from cenote.processors.prepare import Preparer, TokenPrompt, check_prompts
+from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.score import token_types
 from cenote.processors.truncation import Strategy
+from cenote.processors.validation import check_prompts
 
 
 def pair_prompts(

@@ -30,17 +30,11 @@ from cenote.processors import results
 from cenote.processors.colbert import ColbertEncoder
 from cenote.processors.entities import STRATEGIES, Strategy, find_entities
 from cenote.processors.inputs import PoolingInput, PromptOptions
-from cenote.processors.prepare import (
-    Preparer,
-    TokenPrompt,
-    check_prompt_choice,
-    check_prompts,
-    per_prompt,
-)
+from cenote.processors.prepare import Preparer, TokenPrompt, per_prompt
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import prefix_for, side_of
 from cenote.processors.sparse import sparse_prompts, sparse_side
-from cenote.processors.validation import check_type
+from cenote.processors.validation import check_prompt_choice, check_prompts, check_type
 
 Result = (
     Embedding

@@ -127,8 +127,8 @@ class Preparer:
         offsets: bool = False,
     ) -> list[TokenPrompt]:
         """Texts and token-id prompts to tokens, in order. Raises `InputTooLong` unless cut."""
-        check_prompts(prompts, param)
-        check_prompt_choice(prompts, options)
+        validation.check_prompts(prompts, param)
+        validation.check_prompt_choice(prompts, options)
         texts = [index for index, prompt in enumerate(prompts) if isinstance(prompt, str)]
         led = [lead(self.config, prefix, str(prompts[index])) for index in texts]
         encoded = self.encode([of.text for of in led], options, offsets=offsets, param=param)
@@ -254,28 +254,6 @@ class Preparer:
                 f"No adapter is named {adapter!r}. Adapters: {sorted(self._adapters)}.",
                 param="adapter",
             )
-
-
-def check_prompts(prompts: Sequence[Prompt], param: str = "input") -> None:
-    """Refuses an empty list and whatever is neither a text nor a list of token ids."""
-    if not prompts:
-        raise InvalidRequest("You must pass at least one prompt.", param=param)
-    for index, prompt in enumerate(prompts):
-        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
-            raise InvalidRequest(
-                f"{param}[{index}] must be a text or a list of token ids, "
-                f"not {type(prompt).__name__}.",
-                param=param,
-            )
-
-
-def check_prompt_choice(prompts: Sequence[Prompt], options: PromptOptions) -> None:
-    """Refuses a prompt for token ids: they are fed as they are, nothing can stand before them."""
-    if all(isinstance(prompt, str) for prompt in prompts):
-        return
-    for name, value in (("prompt", options.prompt), ("prompt_name", options.prompt_name)):
-        if value:
-            raise InvalidRequest(f"{name} can't be put before token ids.", param=name)
 
 
 def per_prompt(params: PoolingParams, prompts: Sequence[TokenPrompt]) -> list[PoolingParams]:

@@ -2,8 +2,9 @@
 
 Templates run in a sandbox that can't change its arguments, in the environment that Hugging Face
 gives them. `chat_template_kwargs` arrive here and go nowhere else. A score template comes from the
-server's own file, or is the one that a known reranker was trained with; a chat template is taken
-for one only where sentence-transformers' metadata says so.
+request, if the server trusts it, from the server's own file, or is the one that a known reranker
+was trained with; a model's chat template is taken for one only where sentence-transformers'
+metadata says so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
@@ -23,9 +24,14 @@ from cenote.config.model import ModelConfig
 from cenote.config.reranker import OWN_TEMPLATE, RerankerConfig
 from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.processors.score.prompts import PROMPTS
+from cenote.processors.validation import check_type
 
 # A request may not replace the template, the texts, or how the result is used.
 RESERVED = frozenset({"chat_template", "tools", "tokenize", "messages", "query", "document"})
+
+MAX_TEMPLATE_CHARACTERS = 100_000
+
+TemplateT = TypeVar("TemplateT", bound="Template")
 
 
 class _Refused(TemplateError):
@@ -134,6 +140,21 @@ class ChatTemplate(Template):
     ) -> str:
         """The conversation's prompt, without a generation prompt unless `variables` ask for it."""
         return self.fill(variables, {"messages": list(messages), "add_generation_prompt": False})
+
+
+def given_template(kind: type[TemplateT], source: str, config: ModelConfig) -> TemplateT:
+    """A request's own template. Raises `InvalidRequest` for one that is no template."""
+    check_type(source, "chat_template", str, "a string")
+    if len(source) > MAX_TEMPLATE_CHARACTERS:
+        raise InvalidRequest(
+            f"chat_template has {len(source)} characters; at most {MAX_TEMPLATE_CHARACTERS} are "
+            "taken.",
+            param="chat_template",
+        )
+    try:
+        return kind(source, where="chat_template", constants=_special_tokens(config))
+    except ModelLoadError as error:
+        raise InvalidRequest(error.message, param="chat_template") from error
 
 
 def load_score_template(config: ModelConfig, engine: EngineConfig) -> ScoreTemplate | None:

@@ -16,7 +16,7 @@ from cenote.config.architectures import STEPWISE
 from cenote.config.model import ModelConfig
 from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.params import PoolingParams, Task
-from cenote.processors.inputs import PromptOptions
+from cenote.processors.inputs import Prompt, PromptOptions
 
 _INT64 = 2**63
 MAX_REQUEST_ID_CHARACTERS = 256
@@ -92,6 +92,33 @@ def check_truncation(options: PromptOptions, max_model_len: int) -> None:
             f"truncation_side must be left or right, not {options.truncation_side!r}.",
             param="truncation_side",
         )
+
+
+def check_prompts(prompts: Sequence[Prompt], param: str = "input") -> None:
+    """Refuses an empty list and whatever is neither a text nor a list of token ids."""
+    if not prompts:
+        raise InvalidRequest("You must pass at least one prompt.", param=param)
+    for index, prompt in enumerate(prompts):
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise InvalidRequest(
+                f"{param}[{index}] must be a text or a list of token ids, "
+                f"not {type(prompt).__name__}.",
+                param=param,
+            )
+
+
+def check_prompt_choice(prompts: Sequence[Prompt], options: PromptOptions) -> None:
+    """Refuses a prompt for token ids, which are fed as they are, and a template without a use."""
+    if options.chat_template is not None:
+        raise InvalidRequest(
+            "chat_template is for messages, and for pairs that a cross-encoder scores.",
+            param="chat_template",
+        )
+    if all(isinstance(prompt, str) for prompt in prompts):
+        return
+    for name, value in (("prompt", options.prompt), ("prompt_name", options.prompt_name)):
+        if value:
+            raise InvalidRequest(f"{name} can't be put before token ids.", param=name)
 
 
 def check_dimensions(

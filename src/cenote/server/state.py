@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cenote.config.server import ServerConfig
-from cenote.errors import PayloadTooLarge
+from cenote.errors import InvalidRequest, PayloadTooLarge
 from cenote.processors.prepared import Prepared
 from cenote.server.dialects import set_fields
 from cenote.server.dispatch import Answer, Dispatcher, Finished
@@ -118,6 +118,12 @@ async def received(
     raw = await read(request)
     work = partial(check, raw, kind)
     body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
+    if getattr(body, "chat_template", None) and not server.config.trust_request_chat_template:
+        raise InvalidRequest(
+            "This server takes no chat_template from requests; --trust-request-chat-template "
+            "allows it.",
+            param="chat_template",
+        )
     set_fields(request.scope, body.model_fields_set)
     given = getattr(body, "request_id", None)
     request_id = request.scope["state"]["request_id"] if given is None else given

@@ -28,7 +28,7 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     A result's `prompt_tokens` counts a text at the first pair that uses it, so that the sum over
     the results is what ran.
     """
-    refuse_fields(request, "a bi-encoder", "instruction", "explain", "input_type")
+    refuse_fields(request, "a bi-encoder", "instruction", "explain", "input_type", "chat_template")
     options = request.options
     params = preparer.params("embed", options)
     sides = read_sides(preparer, request)

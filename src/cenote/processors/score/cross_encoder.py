@@ -18,7 +18,7 @@ from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.prepared import Prepared
 from cenote.processors.score.sides import Sides, read_sides, refuse_fields
 from cenote.processors.score.templated import TemplatedPrompts
-from cenote.processors.templates import ScoreTemplate
+from cenote.processors.templates import ScoreTemplate, given_template
 
 
 def score(
@@ -26,6 +26,8 @@ def score(
 ) -> Prepared[list[Score]]:
     """Prepares one classify request for each pair."""
     refuse_fields(request, "a cross-encoder", "explain", "input_type", "prompt", "prompt_name")
+    if request.options.chat_template:
+        template = given_template(ScoreTemplate, request.options.chat_template, preparer.config)
     if template is None:
         refuse_fields(request, "a cross-encoder without a score template", "instruction")
     options = request.options

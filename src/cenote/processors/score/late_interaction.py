@@ -44,7 +44,13 @@ def score(
     A query's tokens are counted in the result of its first document.
     """
     refuse_fields(
-        request, "a late-interaction model", "instruction", "input_type", "prompt", "prompt_name"
+        request,
+        "a late-interaction model",
+        "instruction",
+        "input_type",
+        "prompt",
+        "prompt_name",
+        "chat_template",
     )
     options = request.options
     params = preparer.params("token_embed", options)

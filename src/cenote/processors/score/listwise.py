@@ -47,7 +47,9 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     A prompt's tokens are counted in the result of its first document.
     """
     scorer = "a listwise reranker"
-    refuse_fields(request, scorer, "explain", "input_type", "prompt", "prompt_name")
+    refuse_fields(
+        request, scorer, "explain", "input_type", "prompt", "prompt_name", "chat_template"
+    )
     options = request.options
     if options.truncate_prompt_tokens not in (None, -1):
         raise InvalidRequest(

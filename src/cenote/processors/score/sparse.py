@@ -40,7 +40,9 @@ class _Side:
 
 def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     """Prepares the distinct texts of a score request as sparse vectors."""
-    refuse_fields(request, "a sparse model", "instruction", "explain", "input_type")
+    refuse_fields(
+        request, "a sparse model", "instruction", "explain", "input_type", "chat_template"
+    )
     options = request.options
     base = preparer.params("sparse_embed", options)
     sides = read_sides(preparer, request)

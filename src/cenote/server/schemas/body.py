@@ -112,6 +112,11 @@ class PromptBody(ExtrasBody):
     request_id: str | None = Field(
         None, description="Used in the answer's id; absent: the X-Request-Id header, or a new one."
     )
+    chat_template: str | None = Field(
+        None,
+        description="A Jinja template in place of the model's for messages, or of the score "
+        "template for pairs; with --trust-request-chat-template only.",
+    )
     user: str | None = Field(None, description="Accepted for OpenAI's sake; not used.")
     adapter: str | None = Field(
         None,
@@ -135,6 +140,7 @@ class PromptBody(ExtrasBody):
                 param="adapter",
             )
         return PromptOptions(
+            chat_template=self.chat_template,
             truncate_prompt_tokens=self.truncate_prompt_tokens,
             truncation_side=self.truncation_side,
             use_activation=self.activation(),

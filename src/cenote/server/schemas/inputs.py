@@ -74,11 +74,13 @@ class InputBody(PromptBody):
         text = processors.chat_text(
             self.messages,
             self.chat_template_kwargs,
+            template=self.chat_template,
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
         )
         adds = bool(self.add_special_tokens)
-        return self.model_copy(update={"input": [text], "add_special_tokens": adds})
+        made = {"input": [text], "add_special_tokens": adds, "chat_template": None}
+        return self.model_copy(update=made)
 
     def options(self, request_id: str, adapter: str | None) -> PromptOptions:
         return replace(
