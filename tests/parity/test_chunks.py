@@ -389,3 +389,43 @@ def test_another_salt_finds_nothing(salts: tuple[str | None, str | None], llama:
         engine.add(requests([15], "embed", salt))
         cached.append(run(engine, 512)["15"].num_cached_tokens)
     assert cached == [0, 0, 128, 128]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_salts_share_no_block_and_no_time(
+    together: bool, llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time is what runs: as many tokens as if the other salt's prompt had never been there."""
+    engine = core(llama, kernels="torch")
+    engine.control("reset_prefix_cache", {})
+    execute = engine.runner.execute
+    ran: list[tuple[int, list[int]]] = []
+
+    def noting(step: ScheduledStep) -> list[PooledResult]:
+        ran.extend((one.num_tokens, one.block_ids or []) for one in step.requests)
+        return execute(step)
+
+    monkeypatch.setattr(engine.runner, "execute", noting)
+    params = PoolingParams("embed")
+    for index, salt in enumerate(["a", "b", "a"]):
+        prompt = EnginePrompt(PROMPTS[15], cache_salt=salt)
+        engine.add([EngineRequest(str(index), prompt, params, priority=index)])
+        if not together or index == 1:
+            run(engine, 512)
+    run(engine, 512)
+    (first, a), (second, b), (again, more) = ran
+    assert first == second == len(PROMPTS[15])
+    # Eight blocks are full and kept; the last one is given back to whoever comes.
+    assert not set(a[:8]) & set(b)
+    assert again == len(PROMPTS[15]) - 128
+    assert more[:8] == a[:8]
+
+
+def test_without_prefix_cache_nothing_is_found(llama: Path) -> None:
+    engine = core(llama, kernels="torch", enable_prefix_caching=False)
+    for _ in range(2):
+        engine.add(requests([14, 15], "embed"))
+        outputs = run(engine, 512)
+        assert [one.num_cached_tokens for one in outputs.values()] == [0, 0]
+    use = engine.scheduler.prompts.usage()
+    assert (use.hits, use.queries, use.kept) == (0, 0, 0)
