@@ -73,8 +73,7 @@ def onednn(shapes: Shapes, dtype: torch.dtype, seconds: float = 0.2) -> float:
 
 
 def _prepacked(weight: torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tensor], Any]:
-    dense = weight.to(dtype).to_mkldnn()
-    packed = torch.ops.mkldnn._reorder_linear_weight(dense, ROWS)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to(dtype), ROWS)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 

@@ -27,17 +27,30 @@ def distance_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tens
     return torch.where(away < exact, away, far) + (distances > 0) * half
 
 
+# Tables are made for lengths in steps of this.
+_SIZE_STEP = 64
+
+
 class RelativeBias(nn.Module):
-    """One number for each head and distance, added to the logits of all layers (T5, MPNet)."""
+    """One number for each head and distance, added to the logits of all layers (T5, MPNet).
+
+    The table for the longest sequence so far is kept: shorter ones are its upper left corner.
+    """
 
     def __init__(self, heads: int, buckets: int, max_distance: int) -> None:
         super().__init__()
         self.buckets = buckets
         self.max_distance = max_distance
         self.weight = nn.Parameter(torch.empty(buckets, heads, dtype=torch.float32))
+        self._table: Tensor | None = None
 
     def forward(self, length: int) -> Tensor:
-        """float32 `[heads, length, length]`, by query and key position in a sequence."""
+        """float32 `[heads, n, n]` by query and key position in a sequence, n at least `length`."""
+        if self._table is None or self._table.shape[1] < length:
+            self._table = self._make(-(-length // _SIZE_STEP) * _SIZE_STEP)
+        return self._table
+
+    def _make(self, length: int) -> Tensor:
         distances = torch.arange(1 - length, length, device=self.weight.device)
         rows = self.weight[distance_buckets(distances, self.buckets, self.max_distance)]
         # Row q of a head is the window of its distances that starts at -q: all are views of one
