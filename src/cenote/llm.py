@@ -7,7 +7,7 @@ knows no HTTP and no model code.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,6 @@ from cenote.config.model import ModelConfig, load_model_config
 from cenote.config.profile import with_profile
 from cenote.engine.client import EngineClient, start_engine
 from cenote.engine.messages import EngineReady
-from cenote.errors import InvalidRequest
 from cenote.loader.hub import resolve
 from cenote.outputs import Classification, Embedding, Ranking, Score
 from cenote.params import Task
@@ -33,10 +32,10 @@ from cenote.processors.long_input import late_chunking_of
 from cenote.processors.prepared import Prepared
 from cenote.processors.quantize import Precision, check_precision
 from cenote.processors.registry import Processors
-from cenote.processors.score.rerank import check_top_n, ranking
+from cenote.processors.score.rerank import check_rerank, ranking
 from cenote.processors.score.shapes import pair_up
 from cenote.processors.tokenizer import Tokenizer
-from cenote.processors.window import run_chunks
+from cenote.processors.window import CHUNK_PROMPTS, FIRST_PROMPTS, run_chunks
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -60,14 +59,9 @@ class LLM:
             found.folder, name=found.name, revision=found.revision, engine=config
         )
         client = start_engine(config, in_process=True)
-        # An LLM that nobody closes is closed when it is let go of, or at the interpreter's exit.
+        # One that nobody closes is closed when it is let go of, or at the interpreter's exit.
         weakref.finalize(self, client.close)
-        try:
-            tokenizer = Tokenizer(found.folder, model_config)
-            self._start(config, model_config, tokenizer, client)
-        except BaseException:
-            client.close()
-            raise
+        self._start(config, model_config, Tokenizer(found.folder, model_config), client)
 
     @classmethod
     def over(
@@ -147,6 +141,8 @@ class LLM:
             results = self._run("embed", [list(prompts)], lambda one: prepare(one[0]), progress)
         else:
             results = self._run("embed", prompts, prepare, progress)
+        if precision == "float32":
+            return results
         quantize = self._processors.quantizer.quantize
         return [replace(item, embedding=quantize(item.embedding, precision)) for item in results]
 
@@ -221,10 +217,15 @@ class LLM:
         max_tokens_per_doc: int = 0,
         instruction: str | None = None,
         explain: bool = False,
+        score_weights: Mapping[str, float] | None = None,
         progress: bool = True,
         **options: Any,
     ) -> list[Score]:
-        """Scores of pairs: one query with one or many documents, or as many of each."""
+        """Scores of pairs: one query with one or many documents, or as many of each.
+
+        `score_weights` asks an embedding model with several outputs (BGE-M3) for the weighted mean
+        of their scores, by task.
+        """
         chosen = prompt_options(options)
         left, right = as_texts(queries), as_texts(documents)
         pair_up(left, right)
@@ -238,11 +239,14 @@ class LLM:
                     max_tokens_per_doc=max_tokens_per_doc,
                     instruction=instruction,
                     explain=explain,
+                    score_weights=score_weights,
                     options=chosen,
                 )
             )
 
-        return self._run("score", range(len(right)), prepare, progress)
+        # One query's documents aren't split without need: it would run, and count, once for each.
+        first = CHUNK_PROMPTS if len(left) == 1 else FIRST_PROMPTS
+        return self._run("score", range(len(right)), prepare, progress, first)
 
     def rerank(
         self,
@@ -254,15 +258,12 @@ class LLM:
         max_tokens_per_doc: int = 0,
         instruction: str | None = None,
         explain: bool = False,
+        score_weights: Mapping[str, float] | None = None,
         progress: bool = True,
         **options: Any,
     ) -> Ranking:
         """Documents by their score with one query, best first; `top_n` None or 0 keeps all."""
-        check_top_n(top_n)
-        if not isinstance(query, str):
-            raise InvalidRequest(
-                f"query must be a string, not {type(query).__name__}.", param="query"
-            )
+        check_rerank(query, top_n)
         texts = as_texts(documents)
         scores = self.score(
             query,
@@ -271,6 +272,7 @@ class LLM:
             max_tokens_per_doc=max_tokens_per_doc,
             instruction=instruction,
             explain=explain,
+            score_weights=score_weights,
             progress=progress,
             **options,
         )
@@ -296,5 +298,8 @@ class LLM:
         items: Iterable[ItemT],
         prepare: Callable[[list[ItemT]], Prepared[list[ResultT]]],
         progress: bool,
+        first: int = FIRST_PROMPTS,
     ) -> list[ResultT]:
-        return run_chunks(self._client, self.config, items, prepare, label=label, progress=progress)
+        return run_chunks(
+            self._client, self.config, items, prepare, label=label, progress=progress, first=first
+        )

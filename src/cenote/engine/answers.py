@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from cenote.engine.messages import EngineOutput
@@ -28,7 +31,7 @@ def outputs_of(ended: Ended, now: float) -> list[EngineOutput]:
         EngineOutput(
             waiter.request_id,
             data,
-            result.data.dtype.name,
+            _name(result.data.dtype),
             result.data.shape,
             indices,
             queue_time=max(0.0, request.started - waiter.since),
@@ -44,4 +47,10 @@ def _further(result: PooledResult) -> EngineOutput:
     """The result of a further task, for the output of the first one (errors are the request's)."""
     data = np.empty(0, np.float32) if result.data is None else result.data
     indices = None if result.indices is None else result.indices.tobytes()
-    return EngineOutput(result.request_id, data.tobytes(), data.dtype.name, data.shape, indices)
+    return EngineOutput(result.request_id, data.tobytes(), _name(data.dtype), data.shape, indices)
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    """NumPy makes the name anew each time, which took a fifth of the engine's own time."""
+    return dtype.name

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
+from cenote import garbage
 from cenote.config.engine import EngineConfig
 from cenote.engine.client import EngineClient
 from cenote.engine.messages import EngineOutput
@@ -25,8 +26,9 @@ ResultT = TypeVar("ResultT")
 
 WINDOW_CHUNKS = 8
 
-# Prompts tokenised at a time.
+# Prompts tokenised at a time; fewer at first, so that the engine doesn't wait for long.
 CHUNK_PROMPTS = 256
+FIRST_PROMPTS = 32
 
 
 def run_chunks(
@@ -37,15 +39,17 @@ def run_chunks(
     *,
     label: str,
     progress: bool,
+    first: int = FIRST_PROMPTS,
 ) -> list[ResultT]:
-    """All items' results in order: chunk after chunk is prepared while those before it run."""
+    """All items' results in order: chunk after chunk is prepared while those before it run. The
+    first one has at most `first` items, and each of the next ones twice as many."""
     size = chunk_size(client, config)
     total = len(items) if isinstance(items, Sized) else None
     shown = progress and (total is None or total > size)
     window: Window[ResultT] = Window(client, config.max_waiting_tokens // 2)
     results: list[ResultT] = []
-    with bar(label, total, shown=shown) as advance:
-        for done in window.run(prepare(chunk) for chunk in chunks(items, size)):
+    with garbage.rarely(), bar(label, total, shown=shown) as advance:
+        for done in window.run(prepare(chunk) for chunk in chunks(items, size, first)):
             results += done
             advance(len(done))
     return results
@@ -57,13 +61,18 @@ def chunk_size(client: EngineClient, config: EngineConfig) -> int:
     return max(1, min(CHUNK_PROMPTS, config.max_waiting_requests // 2, by_tokens))
 
 
-def chunks(items: Iterable[ItemT], size: int) -> Iterator[list[ItemT]]:
-    """Lists of at most `size` items in order; one empty list where there are no items."""
+def chunks(items: Iterable[ItemT], size: int, first: int) -> Iterator[list[ItemT]]:
+    """Lists in order of `first` items, then of twice as many, and so on up to `size`; one empty
+    list where there are no items."""
     iterator = iter(items)
-    chunk = list(islice(iterator, size))
+    now = min(first, size)
+    chunk = list(islice(iterator, now))
     yield chunk
-    while chunk := list(islice(iterator, size)):
-        yield chunk
+    while chunk:
+        now = min(2 * now, size)
+        chunk = list(islice(iterator, now))
+        if chunk:
+            yield chunk
 
 
 @dataclass(frozen=True, slots=True)

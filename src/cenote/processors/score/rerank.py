@@ -22,7 +22,7 @@ def rerank(
 
     What is wrong with the query is said of `query`, the field that a rerank has.
     """
-    check_top_n(request.top_n)
+    check_rerank(request.query, request.top_n)
     scored = ScoreInput(
         queries=[request.query],
         documents=request.documents,
@@ -30,6 +30,7 @@ def rerank(
         max_tokens_per_doc=request.max_tokens_per_doc,
         instruction=request.instruction,
         explain=request.explain,
+        score_weights=request.score_weights,
         options=request.options,
     )
     try:
@@ -47,8 +48,10 @@ def rerank(
     return Prepared(prepared.requests, finish)
 
 
-def check_top_n(top_n: int | None) -> None:
-    """Refuses a negative number; None and 0 keep all documents."""
+def check_rerank(query: object, top_n: int | None) -> None:
+    """Refuses a query that is no string, and a negative `top_n`; None and 0 keep all documents."""
+    if not isinstance(query, str):
+        raise InvalidRequest(f"query must be a string, not {type(query).__name__}.", param="query")
     if top_n is not None:
         check_integer(top_n, "top_n", least=0)
 
