@@ -221,11 +221,8 @@ class LLM:
         progress: bool = True,
         **options: Any,
     ) -> list[Score]:
-        """Scores of pairs: one query with one or many documents, or as many of each.
-
-        `score_weights` asks an embedding model with several outputs (BGE-M3) for the weighted mean
-        of their scores, by task.
-        """
+        """Scores of pairs: one query with one or many documents, or as many of each; with
+        `score_weights`, the weighted mean of an embedding model's scores by task (BGE-M3)."""
         chosen = prompt_options(options)
         left, right = as_texts(queries), as_texts(documents)
         pair_up(left, right)
@@ -258,11 +255,10 @@ class LLM:
         max_tokens_per_doc: int = 0,
         instruction: str | None = None,
         explain: bool = False,
-        score_weights: Mapping[str, float] | None = None,
         progress: bool = True,
         **options: Any,
     ) -> Ranking:
-        """Documents by their score with one query, best first; `top_n` None or 0 keeps all."""
+        """Documents by `score` with one query, best first; `top_n` None or 0 keeps all."""
         check_rerank(query, top_n)
         texts = as_texts(documents)
         scores = self.score(
@@ -272,7 +268,6 @@ class LLM:
             max_tokens_per_doc=max_tokens_per_doc,
             instruction=instruction,
             explain=explain,
-            score_weights=score_weights,
             progress=progress,
             **options,
         )

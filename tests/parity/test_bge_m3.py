@@ -15,7 +15,7 @@ from tiny import MakeTiny
 from torch.nn import functional as F
 
 from cenote import LLM
-from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.errors import InvalidRequest, ModelLoadError, UnsupportedTask
 from cenote.params import Task
 from cenote.runner.model_runner import ModelRunner
 
@@ -102,6 +102,55 @@ def test_three_outputs_of_one_pass_are_the_formulas(
         assert tokens.positions.tolist() == list(range(1, len(tokens.token_ids)))
         (alone,) = llm.encode(text, task="sparse_embed", truncate_prompt_tokens=-1)
         np.testing.assert_allclose(alone.weights, sparse.weights, rtol=1e-5, atol=1e-6)
+
+
+def paper_scores(folder: Path, query: list[int], document: list[int]) -> dict[str, float]:
+    """The three scores of a pair, each by its formula: dot, sum over shared words, mean MaxSim."""
+    (q, q_words, q_rows), (d, d_words, d_rows) = oracle(folder, query), oracle(folder, document)
+    shared = sum(weight * d_words.get(token, 0.0) for token, weight in q_words.items())
+    maxima = (q_rows @ d_rows.T).amax(dim=1)
+    return {"embed": float(q @ d), "sparse_embed": shared, "token_embed": float(maxima.mean())}
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        {"embed": 1},
+        {"sparse_embed": 1},
+        {"token_embed": 2.5},
+        {"token_embed": 0.4, "embed": 0.4, "sparse_embed": 0.2},
+    ],
+)
+def test_scores_are_the_weighted_mean_of_the_formulas(
+    weights: dict[str, float], llm: LLM, folder: Path
+) -> None:
+    query, documents = TEXTS[1], [TEXTS[4], TEXTS[6], TEXTS[1], "a"]
+    ids = [item.token_ids for item in llm.encode([query, *documents], task="token_embed")]
+    each = [paper_scores(folder, ids[0], own) for own in ids[1:]]
+    total = sum(weights.values())
+    expected = [sum(w * own[task] for task, w in weights.items()) / total for own in each]
+    made = llm.score(query, documents, score_weights=weights)
+    np.testing.assert_allclose([item.score for item in made], expected, rtol=1e-5, atol=1e-5)
+    assert sum(item.prompt_tokens for item in made) == sum(map(len, ids))
+    ranking = llm.rerank(query, documents, score_weights=weights)
+    assert ranking.results[0].index == int(np.argmax(expected))
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{}, {"classify": 1}, {"embed": 0}, {"embed": float("nan")}, {"embed": True}, {"embed": "1"}],
+)
+def test_weights_that_make_no_sense_are_refused(weights: Any, llm: LLM) -> None:
+    with pytest.raises(InvalidRequest, match="score_weights") as caught:
+        llm.score("a", "b", score_weights=weights)
+    assert caught.value.param == "score_weights"
+
+
+def test_only_embedding_models_take_weights(tiny_cross_encoder: Path, tiny_bert: Path) -> None:
+    with LLM(str(tiny_cross_encoder), threads=1) as one, pytest.raises(InvalidRequest):
+        one.score("a", "b", score_weights={"embed": 1})
+    with LLM(str(tiny_bert), threads=1) as one, pytest.raises(UnsupportedTask):
+        one.score("a", "b", score_weights={"sparse_embed": 1})
 
 
 def test_an_empty_or_unknown_list_of_tasks_is_refused(llm: LLM) -> None:

@@ -115,7 +115,10 @@ class PoolingInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoreInput:
-    """Scores of pairs: 1:1, 1:N or N:N. Token limits cut one side's text before pairing."""
+    """Scores of pairs: 1:1, 1:N or N:N. Token limits cut one side's text before pairing.
+
+    `score_weights` asks an embedding model for the weighted mean of its outputs' scores, by task.
+    """
 
     queries: Sequence[str]
     documents: Sequence[str]
@@ -123,6 +126,7 @@ class ScoreInput:
     max_tokens_per_doc: int = 0
     instruction: str | None = None
     explain: bool = False
+    score_weights: Mapping[str, float] | None = None
     options: PromptOptions = PromptOptions()
 
 
@@ -137,6 +141,7 @@ class RerankInput:
     max_tokens_per_doc: int = 0
     instruction: str | None = None
     explain: bool = False
+    score_weights: Mapping[str, float] | None = None
     options: PromptOptions = PromptOptions()
 
 

@@ -11,7 +11,7 @@ from cenote.config.architectures import LISTWISE
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig
 from cenote.engine.messages import EngineReady
-from cenote.errors import UnsupportedTask
+from cenote.errors import InvalidRequest, UnsupportedTask
 from cenote.outputs import Classification, Embedding, Ranking, Score
 from cenote.params import Task
 from cenote.processors import classify, embed, pooling
@@ -124,6 +124,11 @@ class Processors:
     def score(self, request: ScoreInput) -> Prepared[list[Score]]:
         """Scores of pairs. Raises `UnsupportedTask` for a model that can't score."""
         kind = self.score_kind
+        if request.score_weights is not None and kind != "bi_encoder":
+            raise InvalidRequest(
+                "score_weights is for embedding models; this one has a scorer of its own.",
+                param="score_weights",
+            )
         if kind == "cross_encoder":
             return cross_encoder.score(self._preparer, self._template, request)
         if kind == "listwise":

@@ -3,23 +3,34 @@
 Queries get the model's query prompt and documents its document prompt, if it has them, as
 sentence-transformers' `encode_query` and `encode_document` do; a request's `prompt` or
 `prompt_name` takes the query prompt's place. The similarity is the model's own.
+
+A model of several outputs may be asked for the weighted mean of their scores, all from one forward
+pass (BGE-M3: Chen et al. 2024, arXiv:2402.03216, section 3.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 import numpy as np
 
+from cenote.config.pooling import Similarity
 from cenote.engine.messages import EngineOutput
+from cenote.errors import InvalidRequest
 from cenote.outputs import Score
+from cenote.params import Task
+from cenote.processors import results
 from cenote.processors.inputs import PromptOptions, ScoreInput
 from cenote.processors.prepare import Preparer, TokenPrompt, per_prompt
 from cenote.processors.prepared import Prepared
 from cenote.processors.prompts import adapter_for, side_prefix
 from cenote.processors.score.limits import LimitedText
 from cenote.processors.score.sides import read_sides, refuse_fields
-from cenote.processors.score.similarity import similarity
+from cenote.processors.score.similarity import Floats, similarity, sparse_similarity
+from cenote.processors.validation import check_type
+
+Pairs = Sequence[tuple[int, int]]
 
 
 def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
@@ -30,7 +41,9 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     """
     refuse_fields(request, "a bi-encoder", "instruction", "explain", "input_type", "chat_template")
     options = request.options
-    params = preparer.params("embed", options)
+    weights = _checked(request.score_weights)
+    task, *also = weights
+    params = preparer.params(task, options, also=also)
     sides = read_sides(preparer, request)
     queries, query_rows = _distinct(preparer, sides.queries, options, "query")
     documents, document_rows = _distinct(preparer, sides.documents, options, "document")
@@ -43,9 +56,13 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     kind = preparer.config.pooler.similarity
 
     def finish(outputs: list[EngineOutput]) -> list[Score]:
-        vectors = np.stack([output.array().reshape(-1) for output in outputs]).astype(np.float32)
-        left, right = np.array(pairs, dtype=np.intp).T
-        scores = similarity(kind, vectors[left], vectors[right])
+        # One list of outputs for each task.
+        made = zip(*((output, *(output.more or ())) for output in outputs), strict=True)
+        each = [
+            weight * _SCORES[task](kind, own, pairs)
+            for (task, weight), own in zip(weights.items(), made, strict=True)
+        ]
+        scores = np.sum(each, axis=0) / sum(weights.values())
         tokens = count_once(prompts, pairs)
         return [
             Score(
@@ -63,6 +80,58 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
     ]
     requests = preparer.requests(prompts, per_prompt(params, prompts), options, adapters)
     return Prepared(requests, finish)
+
+
+def _checked(weights: Mapping[str, float] | None) -> dict[Task, float]:
+    """The outputs that a request scores by, with their weights. Raises `InvalidRequest`."""
+    if weights is None:
+        return {"embed": 1.0}
+    param = "score_weights"
+    check_type(weights, param, Mapping, "an object of numbers")
+    unknown = [name for name in weights if name not in _SCORES]
+    if unknown or not weights:
+        raise InvalidRequest(
+            f"{param} must have one or more of {list(_SCORES)}, not {unknown or 'nothing'}.",
+            param=param,
+        )
+    for name, value in weights.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value < inf:
+            raise InvalidRequest(
+                f"{param}.{name} must be a number above 0, not {value!r}.", param=param
+            )
+    return {task: float(weights[task]) for task in _SCORES if task in weights}
+
+
+def _dense(kind: Similarity, outputs: Sequence[EngineOutput], pairs: Pairs) -> Floats:
+    vectors = np.stack([output.array().reshape(-1) for output in outputs]).astype(np.float32)
+    left, right = np.array(pairs, dtype=np.intp).T
+    return similarity(kind, vectors[left], vectors[right])
+
+
+def _lexical(kind: Similarity, outputs: Sequence[EngineOutput], pairs: Pairs) -> Floats:
+    """Dot products of sparse vectors, whatever the dense ones are compared by."""
+    weights = [
+        (results.positions(output), output.array().reshape(-1).astype(np.float32))
+        for output in outputs
+    ]
+    scores = [sparse_similarity("dot", weights[a], weights[b]) for a, b in pairs]
+    return np.array(scores, dtype=np.float32)
+
+
+def _multi_vector(kind: Similarity, outputs: Sequence[EngineOutput], pairs: Pairs) -> Floats:
+    """The mean over a query's vectors of their largest dot product with a document's."""
+    rows = [output.array().astype(np.float32) for output in outputs]
+    scores = [(rows[a] @ rows[b].T).max(axis=1).mean() for a, b in pairs]
+    return np.array(scores, dtype=np.float32)
+
+
+# In the order in which the engine runs them.
+_SCORES: dict[Task, Callable[[Similarity, Sequence[EngineOutput], Pairs], Floats]] = {
+    "embed": _dense,
+    "sparse_embed": _lexical,
+    "token_embed": _multi_vector,
+}
 
 
 def count_once(prompts: Sequence[TokenPrompt], pairs: Sequence[tuple[int, ...]]) -> list[int]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from cenote.config.pooling import Similarity
 from cenote.engine.messages import EngineOutput
-from cenote.outputs import Score, SparseEmbedding
+from cenote.outputs import Score
 from cenote.params import InputType, PoolingParams
 from cenote.processors import results
 from cenote.processors.inputs import PromptOptions, ScoreInput
@@ -25,7 +24,7 @@ from cenote.processors.prompts import side_prefix
 from cenote.processors.score.bi_encoder import count_once
 from cenote.processors.score.limits import LimitedText
 from cenote.processors.score.sides import read_sides, refuse_fields
-from cenote.processors.score.similarity import similarity
+from cenote.processors.score.similarity import sparse_similarity
 from cenote.processors.sparse import sparse_prompts
 
 
@@ -59,8 +58,8 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
 
     def finish(outputs: list[EngineOutput]) -> list[Score]:
         vectors = [
-            results.sparse_embedding(prompt, output)
-            for prompt, output in zip(prompts, outputs, strict=True)
+            (results.positions(output), output.array().reshape(-1).astype(np.float32))
+            for output in outputs
         ]
         tokens = count_once(prompts, pairs)
         return [
@@ -73,15 +72,6 @@ def score(preparer: Preparer, request: ScoreInput) -> Prepared[list[Score]]:
         ]
 
     return Prepared(preparer.requests(prompts, params, options), finish)
-
-
-def sparse_similarity(kind: Similarity, left: SparseEmbedding, right: SparseEmbedding) -> float:
-    """The similarity of two sparse vectors, over the entries that either of them has."""
-    entries = np.union1d(left.token_ids, right.token_ids)
-    dense = np.zeros((2, len(entries)), dtype=np.float32)
-    for row, vector in zip(dense, (left, right), strict=True):
-        row[np.searchsorted(entries, vector.token_ids)] = vector.weights
-    return float(similarity(kind, dense[:1], dense[1:])[0])
 
 
 def _side(

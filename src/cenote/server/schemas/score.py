@@ -29,6 +29,14 @@ class ScoringBody(PromptBody):
         False,
         description="Late interaction: tell for each query token the document token that matched.",
     )
+    score_weights: dict[str, float] | None = Field(
+        None,
+        description=(
+            "Embedding models with several outputs (BGE-M3): the weighted mean of their scores, by "
+            "task (embed, sparse_embed, token_embed); absent: embed alone."
+        ),
+        examples=[{"embed": 0.4, "sparse_embed": 0.2, "token_embed": 0.4}],
+    )
 
     def limits(self) -> dict[str, Any]:
         """The fields above as processors take them; null is the same as absent."""
@@ -37,6 +45,7 @@ class ScoringBody(PromptBody):
             "max_tokens_per_doc": self.max_tokens_per_doc or 0,
             "instruction": self.instruction,
             "explain": bool(self.explain),
+            "score_weights": self.score_weights,
         }
 
 
