@@ -82,6 +82,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"input": "a", "normalize": 1}, "normalize", ("1",)),
     ({"input": "a", "softmax": True}, "softmax", ("removed", "use_activation")),
     ({"input": "a", "activation": None}, "activation", ("removed", "use_activation")),
+    ({"input": "a", "late_interaction": {"mode": "score_doc"}}, "late_interaction", ("server",)),
+    ({"input": "a", "late_interaction_params": None}, "late_interaction_params", ("server",)),
     ({"input": "a", "prompt_name": "nobody"}, "prompt_name", ("nobody",)),
     ({"input": "a", "prompt": 1}, "prompt", ("1",)),
 ]

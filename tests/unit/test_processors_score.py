@@ -330,11 +330,14 @@ def test_a_query_over_its_length_is_an_error_unless_cut(colbert: Served) -> None
     assert colbert.spy.requests[0].params.attended_tokens is None
 
 
-def test_a_rerank_speaks_of_its_own_field(colbert: Served) -> None:
-    with pytest.raises(InputTooLong) as caught:
-        rerank(colbert, LONG, ["d"])
+def test_an_overlong_query_is_told_apart_from_its_documents(scorer: Served) -> None:
+    with pytest.raises(InputTooLong, match=r"\(queries\[1\]\)") as caught:
+        score(scorer, ["q", LONG], ["d", "e"])
+    assert caught.value.param == "queries"
+    with pytest.raises(InputTooLong, match=r"\(query\)") as caught:
+        rerank(scorer, LONG, ["d"])
     assert caught.value.param == "query"
-    assert "(query)" in str(caught.value)
+    assert scorer.spy.submits == []
 
 
 def test_explain_names_the_matched_tokens_with_offsets(colbert: Served) -> None:

@@ -54,7 +54,7 @@ def check(body: bytes, kind: type[BodyT] | Callable[[Mapping[str, Any]], type[Bo
 
 def checked(fields: Mapping[str, Any], kind: type[BodyT]) -> BodyT:
     """A body's fields as `kind`; raises `InvalidRequest`."""
-    kind.refuse_removed(fields)
+    kind.refuse_names(fields)
     try:
         return kind.model_validate(fields)
     except ValidationError as error:

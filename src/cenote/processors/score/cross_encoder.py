@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cenote.engine.messages import EngineOutput
+from cenote.errors import InputTooLong
 from cenote.outputs import Score
-from cenote.processors.inputs import ScoreInput
+from cenote.processors.inputs import PromptOptions, ScoreInput
 from cenote.processors.pairs import pair_prompts, typed_params
 from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.prepared import Prepared
@@ -33,6 +34,7 @@ def score(
     options = request.options
     params = preparer.params("classify", options)
     sides = read_sides(preparer, request)
+    _refuse_long_queries(preparer, sides, options)
     if template is None:
         prompts = _pairs(preparer, sides, request)
     else:
@@ -56,6 +58,18 @@ def score(
         ]
 
     return Prepared(requests, finish)
+
+
+def _refuse_long_queries(preparer: Preparer, sides: Sides, options: PromptOptions) -> None:
+    """Else each pair's error would name its document, which can't be blamed."""
+    limit = preparer.max_model_len
+    texts = [query.text for query in sides.queries]
+    if options.truncate_prompt_tokens is not None or max(map(len, texts)) <= limit:
+        return
+    for index, item in enumerate(preparer.encode(texts, options, param="queries")):
+        if len(item.ids) > limit:
+            place = f"queries[{index}]"
+            raise InputTooLong(len(item.ids), limit, param="queries", place=place)
 
 
 def _pairs(preparer: Preparer, sides: Sides, request: ScoreInput) -> list[TokenPrompt]:

@@ -16,6 +16,9 @@ from cenote.processors.inputs import PromptOptions
 from cenote.processors.registry import Processors
 from cenote.server.schemas.prompts import shown
 
+# What only processors may ask of the engine.
+INTERNAL = frozenset({"late_interaction", "late_interaction_params"})
+
 
 class Body(BaseModel):
     """A JSON object that a client sends. `removed` maps old names to what to use instead."""
@@ -28,8 +31,11 @@ class Body(BaseModel):
     }
 
     @classmethod
-    def refuse_removed(cls, fields: Mapping[str, Any]) -> None:
-        """Refuses names that vLLM once had: ignoring them would change the numbers silently."""
+    def refuse_names(cls, fields: Mapping[str, Any]) -> None:
+        """Refuses names that vLLM once had (ignoring them would change the numbers silently), and
+        those of what only the server itself may tell its engine."""
+        for name in INTERNAL & fields.keys():
+            raise InvalidRequest(f"{name} is set by the server only.", param=name)
         for name in cls.removed.keys() & fields.keys():
             raise InvalidRequest(
                 f"{name} was removed; use {cls.removed[name]} instead.", param=name
