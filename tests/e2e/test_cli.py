@@ -72,6 +72,38 @@ def test_rerank_prints_the_best_first(tiny_cross_encoder: Path) -> None:
     assert scores == sorted(scores, reverse=True)  # type: ignore[type-var]
 
 
+def test_score_keeps_the_order_of_pairs_and_of_documents(
+    tiny_cross_encoder: Path, tmp_path: Path
+) -> None:
+    model = ["-m", str(tiny_cross_encoder), *FAST]
+    documents = ["one answer", "another one, with more words", "a third"]
+    with LLM(str(tiny_cross_encoder), dtype="float32", threads=1) as llm:
+        wanted = [item.score for item in llm.score("a question", documents)]
+        other = llm.score("something else", "a third", use_activation=False)[0].score
+    rows = lines(cenote("score", "a question", *documents, *model))
+    assert [row["score"] for row in rows] == pytest.approx(wanted, rel=1e-5)
+    pairs = [("a question", text) for text in documents] + [("something else", "a third")]
+    file, out = tmp_path / "pairs.jsonl", tmp_path / "scores.jsonl"
+    file.write_text("\n".join(json.dumps({"q": query, "d": text}) for query, text in pairs))
+    named = ["--query-field", "q", "--document-field", "d", "--no-activation"]
+    assert cenote("score", "-i", str(file), *named, "-o", str(out), *model).exit_code == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == len(pairs)
+    assert rows[-1]["score"] == pytest.approx(other, rel=1e-5)
+
+
+def test_score_names_the_line_of_a_pair_that_is_too_long(
+    tiny_cross_encoder: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "pairs.jsonl"
+    texts = ["fine", "word " * 300, "fine"]
+    file.write_text("\n".join(json.dumps({"query": "q", "document": text}) for text in texts))
+    with pytest.raises(InvalidRequest, match=rf"line 2 of {file}: .* 128 tokens"):
+        cenote("score", "-i", str(file), "-m", str(tiny_cross_encoder), *FAST)
+    with pytest.raises(InvalidRequest, match="at least one document"):
+        cenote("score", "q", "-m", str(tiny_cross_encoder), *FAST)
+
+
 @pytest.fixture
 def tiny_sparse(make_tiny_bert: Callable[..., Path]) -> Path:
     """A masked LM without sentence-transformers files: SPLADE by default."""

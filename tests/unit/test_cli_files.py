@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cenote.cli.offline import run_naming_lines
-from cenote.cli.texts import Text, chunks, count_lines, read_texts
+from cenote.cli.offline import run_naming_lines, strings
+from cenote.cli.texts import Pair, Text, chunks, count_lines, read_pairs, read_texts
 from cenote.cli.workload import make_texts
 from cenote.cli.writers import embedding_writer
 from cenote.errors import InvalidRequest
@@ -86,15 +86,26 @@ def test_chunks_keep_order_and_size() -> None:
 
 
 def test_the_text_that_is_refused_is_named() -> None:
-    def run(texts: list[str]) -> Sequence[str]:
-        if "bad" in texts:
+    def run(texts: Sequence[Text]) -> Sequence[str]:
+        if "bad" in strings(texts):
             raise InvalidRequest("too long", param="input")
-        return texts
+        return strings(texts)
 
     texts = [Text("bad" if n == 6 else "ok", f"line {n} of f") for n in range(1, 10)]
     with pytest.raises(InvalidRequest, match=r"^line 6 of f: too long$"):
         run_naming_lines(texts, run)
     assert run_naming_lines(texts[:5], run) == ["ok"] * 5
+
+
+def test_pairs_are_read_by_their_fields(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"q": "a", "d": "b"}\n{"q": "c"}\n')
+    pairs = read_pairs(file, "q", "d")
+    assert next(pairs) == Pair("a", "b", f"line 1 of {file}")
+    with pytest.raises(InvalidRequest, match=rf"line 2 of {file}: no field 'd'"):
+        next(pairs)
+    with pytest.raises(InvalidRequest, match="Can't read"):
+        read_pairs(tmp_path / "none.jsonl", "q", "d")
 
 
 def test_jsonl_output_has_one_object_for_each_text(tmp_path: Path) -> None:

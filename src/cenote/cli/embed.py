@@ -9,7 +9,7 @@ import typer
 
 from cenote.cli.args import with_flags
 from cenote.cli.console import progress
-from cenote.cli.offline import CHUNK, open_model, run_naming_lines
+from cenote.cli.offline import CHUNK, open_model, run_naming_lines, strings
 from cenote.cli.texts import chunks, count_lines, read_texts
 from cenote.cli.writers import embedding_writer
 from cenote.config.engine import EngineConfig
@@ -60,7 +60,7 @@ def embed(
                 run_naming_lines(
                     chunk,
                     lambda batch: llm.embed(
-                        batch,
+                        strings(batch),
                         dimensions=dimensions,
                         prompt_name=prompt_name,
                         truncate_prompt_tokens=-1 if truncate else None,

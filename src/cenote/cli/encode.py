@@ -13,7 +13,7 @@ import typer
 from cenote.cli.args import with_flags
 from cenote.cli.console import progress
 from cenote.cli.embed import FieldName, Input, Texts, Truncate
-from cenote.cli.offline import CHUNK, open_model, run_naming_lines
+from cenote.cli.offline import CHUNK, open_model, run_naming_lines, strings
 from cenote.cli.texts import chunks, count_lines, read_texts
 from cenote.cli.writers import open_output
 from cenote.config.engine import EngineConfig
@@ -54,7 +54,7 @@ def encode(
             results = run_naming_lines(
                 chunk,
                 lambda batch: llm.encode(
-                    batch,
+                    strings(batch),
                     task=task,
                     use_activation=activation,
                     truncate_prompt_tokens=-1 if truncate else None,

@@ -17,6 +17,7 @@ from cenote.cli.console import fail
 from cenote.cli.embed import embed
 from cenote.cli.encode import encode
 from cenote.cli.rerank import rerank
+from cenote.cli.score import score
 from cenote.cli.serve import serve
 from cenote.cli.tune import tune
 from cenote.cli.verify import verify
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, embed, rerank, encode, verify, bench, tune):
+for command in (serve, embed, rerank, score, encode, verify, bench, tune):
     app.command()(command)
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 from cenote.cli.console import stderr
-from cenote.cli.texts import Text
+from cenote.cli.texts import Pair, Text
 from cenote.config.engine import EngineConfig
 from cenote.errors import InvalidRequest
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 # Many of the chunks that LLM pipelines; small enough to show progress and to bound memory.
 CHUNK = 8192
 
+# Fields whose errors are one item's: its text, or one of a pair's.
+_ABOUT_ITEMS = ("input", "queries", "documents")
+
 ResultT = TypeVar("ResultT")
+PlacedT = TypeVar("PlacedT", Text, Pair)
 
 
 def open_model(config: EngineConfig) -> AbstractContextManager[LLM]:
@@ -32,19 +36,25 @@ def open_model(config: EngineConfig) -> AbstractContextManager[LLM]:
 
 
 def run_naming_lines(
-    texts: Sequence[Text], run: Callable[[list[str]], Sequence[ResultT]]
+    items: Sequence[PlacedT], run: Callable[[Sequence[PlacedT]], Sequence[ResultT]]
 ) -> list[ResultT]:
-    """Results of a chunk; a text that is refused is found by halving, and the error names its line.
+    """Results of a chunk; an item that is refused is found by halving, and the error names its
+    line.
 
-    Raises `InvalidRequest` with the place of the first text that was refused, or as it is where it
-    is not about a text (a task that the model can't do).
+    Raises `InvalidRequest` with the place of the first item that was refused, or as it is where it
+    is not about an item (a task that the model can't do).
     """
     try:
-        return list(run([item.text for item in texts]))
+        return list(run(items))
     except InvalidRequest as error:
-        if not (error.param or "").startswith("input"):
+        if not (error.param or "").startswith(_ABOUT_ITEMS):
             raise
-        if len(texts) == 1:
-            raise InvalidRequest(f"{texts[0].place}: {error.message}", param=error.param) from error
-        half = len(texts) // 2
-        return run_naming_lines(texts[:half], run) + run_naming_lines(texts[half:], run)
+        if len(items) == 1:
+            raise InvalidRequest(f"{items[0].place}: {error.message}", param=error.param) from error
+        half = len(items) // 2
+        return run_naming_lines(items[:half], run) + run_naming_lines(items[half:], run)
+
+
+def strings(texts: Sequence[Text]) -> list[str]:
+    """The texts alone."""
+    return [item.text for item in texts]

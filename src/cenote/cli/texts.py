@@ -13,9 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from cenote.errors import InvalidRequest
+
+ItemT = TypeVar("ItemT")
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 
@@ -25,6 +27,15 @@ class Text:
     """A text and where it stands, for messages: `line 7 of notes.txt`, `argument 2`."""
 
     text: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A query and a document, and where they stand."""
+
+    query: str
+    document: str
     place: str
 
 
@@ -44,20 +55,35 @@ def read_texts(arguments: Sequence[str], file: Path | None, field: str) -> Itera
             param="input",
         )
     file = file or Path("-")
-    return _lines(_open(file), file, field)
-
-
-def _lines(opened: AbstractContextManager[IO[bytes]], file: Path, field: str) -> Iterator[Text]:
-    name = "stdin" if str(file) == "-" else str(file)
     is_jsonl = file.suffix in JSONL_SUFFIXES
+    return (
+        Text(_field_of(line.text, field, line.place), line.place) if is_jsonl else line
+        for line in _lines(_open(file), file)
+    )
+
+
+def read_pairs(file: Path, query: str, document: str) -> Iterator[Pair]:
+    """The pairs of a JSONL file (`-` is stdin), by the names of their fields. Raises as
+    `read_texts`."""
+    return (
+        Pair(
+            _field_of(line.text, query, line.place),
+            _field_of(line.text, document, line.place),
+            line.place,
+        )
+        for line in _lines(_open(file), file)
+    )
+
+
+def _lines(opened: AbstractContextManager[IO[bytes]], file: Path) -> Iterator[Text]:
+    name = "stdin" if str(file) == "-" else str(file)
     with opened as stream:
         for number, raw in enumerate(stream, start=1):
             place = f"line {number} of {name}"
             try:
-                line = raw.decode("utf-8").rstrip("\r\n")
+                yield Text(raw.decode("utf-8").rstrip("\r\n"), place)
             except UnicodeDecodeError as error:
                 raise InvalidRequest(f"{place}: not UTF-8 ({error.reason}).") from error
-            yield Text(_field_of(line, field, place) if is_jsonl else line, place)
 
 
 def _open(file: Path) -> AbstractContextManager[IO[bytes]]:
@@ -93,7 +119,7 @@ def count_lines(file: Path | None) -> int | None:
         return sum(1 for _ in stream)
 
 
-def chunks(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
-    """Consecutive lists of at most `size` texts: memory stays bounded on a file of any length."""
-    while chunk := list(islice(texts, size)):
+def chunks(items: Iterator[ItemT], size: int) -> Iterator[list[ItemT]]:
+    """Consecutive lists of at most `size` items: memory stays bounded on a file of any length."""
+    while chunk := list(islice(items, size)):
         yield chunk
