@@ -174,7 +174,9 @@ def _prompts(settings: Raw, hf: Raw) -> dict[str, str]:
 
 def _default_prompt_name(settings: Raw) -> str | None:
     name = settings.get("default_prompt_name")
-    if name is not None and name not in (settings.get("prompts") or {}):
+    if name is not None and (
+        not isinstance(name, str) or name not in (settings.get("prompts") or {})
+    ):
         raise ModelLoadError(f"{_SETTINGS}: default_prompt_name {name!r} is none of its prompts.")
     return name
 

@@ -58,14 +58,20 @@ def _open(file: Path) -> Iterator[Any]:
     try:
         handle = safe_open(file, framework="pt", device="cpu")
     except (SafetensorError, OSError) as error:
-        with file.open("rb") as raw:
-            is_pointer = raw.read(20).startswith(b"version https://git")
-        hint = " It is a Git LFS pointer: run `git lfs pull`." if is_pointer else ""
+        hint = " It is a Git LFS pointer: run `git lfs pull`." if _is_pointer(file) else ""
         raise ModelLoadError(
             f"{file} is not a complete safetensors file ({error}).{hint}"
         ) from error
     with handle:
         yield handle
+
+
+def _is_pointer(file: Path) -> bool:
+    """Whether a file is what Git leaves in the place of a large one."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as raw:
+        return raw.read(20).startswith(b"version https://git")
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor
 
-from cenote.config.files import read_object
 from cenote.config.model import ModelConfig
 from cenote.config.reranker import RerankerConfig
 from cenote.errors import ModelLoadError
 from cenote.loader.checkpoint import open_checkpoint
 from cenote.loader.rules import Ignore, Rule, match
+from cenote.loader.tokenizer_files import read_vocabulary
 
 _HEAD = "lm_head.weight"
 
@@ -70,12 +69,7 @@ def _token_ids(folder: Path, tokens: Sequence[str | int], vocab_size: int) -> li
 
 def _ids_of(folder: Path, words: Sequence[str]) -> dict[str, int]:
     """The id of each word as a whole token."""
-    file = folder / "tokenizer.json"
-    vocabulary: Mapping[str, int] = (
-        Tokenizer.from_file(str(file)).get_vocab()
-        if file.is_file()
-        else read_object(folder / "vocab.json")
-    )
+    vocabulary: Mapping[str, int] = read_vocabulary(folder).get_vocab()
     absent = [word for word in words if word not in vocabulary]
     if absent:
         raise ModelLoadError(

@@ -16,11 +16,11 @@ from tokenizers import Encoding
 from cenote.config.model import ModelConfig
 from cenote.config.static import MODEL_TYPE as STATIC
 from cenote.errors import InputTooLong, InvalidRequest
+from cenote.loader.tokenizer_files import load_tokenizer_files
 from cenote.log import get_logger
 from cenote.params import TruncationSide
 from cenote.processors.long_text import deciding_part
 from cenote.processors.surrogates import refuse_surrogates
-from cenote.processors.tokenizer_files import load_tokenizer_files
 from cenote.processors.truncation import Strategy, cut, kept_positions
 
 log = get_logger(__name__)

@@ -1,7 +1,8 @@
 """Builds the tokenizer of a model folder, with its own truncation and padding switched off.
 
 `tokenizer.json` where there is one; otherwise the older files: `vocab.txt` (BERT, MPNet), or
-`vocab.json` with `merges.txt` (RoBERTa, DeBERTa). It encodes nothing.
+`vocab.json` with `merges.txt` (RoBERTa, DeBERTa), or SentencePiece's model file. It encodes
+nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tokenizers.models import BPE, WordPiece
 from cenote.config.files import read_object
 from cenote.config.pooling import PoolerConfig
 from cenote.errors import ModelLoadError
+from cenote.loader.sentencepiece_tokenizer import FILES, REMEDY, from_sentencepiece
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
@@ -39,18 +41,7 @@ def load_tokenizer_files(folder: Path, pooler: PoolerConfig) -> TokenizerFiles:
     own normaliser; `pooler.append_eos` puts EOS after texts. Raises `ModelLoadError`."""
     settings = read_object(folder / "tokenizer_config.json")
     special = _special_tokens(folder, settings)
-    if (folder / "tokenizer.json").is_file():
-        backend = _from_json(folder / "tokenizer.json")
-    elif (folder / "vocab.txt").is_file():
-        backend = _from_vocabulary(folder / "vocab.txt", settings, special)
-    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        backend = _from_merges(folder, settings, special)
-    else:
-        raise ModelLoadError(
-            f"{folder} has no tokenizer.json (and neither vocab.txt nor vocab.json with "
-            "merges.txt). Make one with transformers: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        )
+    backend = _backend(folder, settings, special)
     # A file may carry the settings of whoever saved it: all-MiniLM-L6-v2 cuts and pads to 128.
     backend.no_truncation()
     backend.no_padding()
@@ -67,6 +58,30 @@ def load_tokenizer_files(folder: Path, pooler: PoolerConfig) -> TokenizerFiles:
     return TokenizerFiles(backend, special, side, None if names is None else tuple(names))
 
 
+def read_vocabulary(folder: Path) -> Backend:
+    """The tokenizer of `folder`, to look tokens up in. Raises `ModelLoadError`."""
+    settings = read_object(folder / "tokenizer_config.json")
+    return _backend(folder, settings, _special_tokens(folder, settings))
+
+
+def _backend(folder: Path, settings: Mapping[str, Any], special: dict[str, str]) -> Backend:
+    """From the first of the files that is there. `special` gets the roles that follow from it."""
+    if (folder / "tokenizer.json").is_file():
+        return _from_json(folder / "tokenizer.json")
+    if (folder / "vocab.txt").is_file():
+        return _from_vocabulary(folder / "vocab.txt", settings, special)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _from_merges(folder, settings, special)
+    for name in FILES:
+        if (folder / name).is_file():
+            model_type = str(read_object(folder / "config.json").get("model_type"))
+            return from_sentencepiece(folder / name, model_type, settings, special)
+    raise ModelLoadError(
+        f"{folder} has no tokenizer: neither tokenizer.json nor vocab.txt, vocab.json with "
+        f"merges.txt, or one of {', '.join(FILES)}. {REMEDY}"
+    )
+
+
 def _from_json(path: Path) -> Backend:
     try:
         return Backend.from_file(str(path))
@@ -79,7 +94,10 @@ def _from_vocabulary(
 ) -> Backend:
     """A BERT tokenizer (Devlin et al. 2019): lower case unless the settings say otherwise."""
     tokens = {**_BERT, **special}
-    vocabulary = WordPiece.read_file(str(path))
+    try:
+        vocabulary = WordPiece.read_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelLoadError(f"{path} is not a vocabulary: {error}") from error
     backend = Backend(WordPiece(vocabulary, unk_token=tokens["unk"]))
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=bool(settings.get("do_lower_case", True)),
