@@ -48,8 +48,8 @@ LEAVING_EARLY = 0.2
 # Scores of 32 products of float32 unit vectors, or one of a classifier: relative.
 LAST_BITS = 1e-6
 
-# Warm are the processes after this share of the time.
-WARM = 0.5
+# Warm are the processes in the second quarter of the time; the last one is the end.
+QUARTER = 0.25
 QUIET_SECONDS = 15.0
 
 # The query cache is small, so that it is full when the processes are warm.
@@ -185,9 +185,10 @@ def what_is_left(url: str) -> dict[str, int]:
 
 
 def row(kind: str, seen: Seen, left: dict[str, int]) -> dict[str, Any]:
-    """Growth: the most memory after the processes were warm, to the most before."""
+    """Memory is the median of a quarter: a single sample may lie within a large step."""
     times, *memory = np.array(seen.memory).T
-    warm = times < times[0] + WARM * (times[-1] - times[0])
+    at = (times - times[0]) / (times[-1] - times[0])
+    is_warm, is_end = (at > QUARTER) & (at <= 2 * QUARTER), at > 1 - QUARTER
     made: dict[str, Any] = {
         "kind": kind,
         "answered": len(seen.latencies),
@@ -200,10 +201,10 @@ def row(kind: str, seen: Seen, left: dict[str, int]) -> dict[str, Any]:
     }
     flat = True
     for name, sizes in zip(("api", "engine"), memory, strict=True):
-        before, after = sizes[warm].max(), sizes[~warm].max()
+        before, after = np.median(sizes[is_warm]), np.median(sizes[is_end])
         made |= {
-            f"{name}_warm_mib": round(before, 1),
-            f"{name}_end_mib": round(after, 1),
+            f"{name}_warm_mib": round(float(before), 1),
+            f"{name}_end_mib": round(float(after), 1),
             f"{name}_growth": f"{100 * (after / before - 1):.1f} %",
         }
         flat = flat and after <= before * (1 + FLAT)

@@ -7,12 +7,14 @@ through `LLM`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from served import Served
 
+from cenote.config.engine import EngineConfig
 from cenote.engine.messages import EnginePrompt, EngineRequest
 from cenote.errors import InvalidRequest
 from cenote.params import PoolingParams
@@ -39,6 +41,23 @@ SHAPES = {
 }
 
 
+SCORERS = ["bi_encoder", "cross_encoder", "templated", "colbert", "sparse"]
+
+
+@pytest.fixture
+def templated(tiny_cross_encoder: Path, tmp_path: Path) -> Served:
+    """A cross-encoder whose pairs are rendered by a template."""
+    template = tmp_path / "score.jinja"
+    template.write_text("{{ query }} | {{ document }}")
+    engine = EngineConfig(model=str(tiny_cross_encoder), score_template=str(template))
+    return Served(tiny_cross_encoder, ["classify"], engine=engine)
+
+
+@pytest.fixture
+def sparse(make_tiny_bert: Callable[..., Path]) -> Served:
+    return Served(make_tiny_bert("BertForMaskedLM"), ["sparse_embed"])
+
+
 def assert_extras_everywhere(requests: list[EngineRequest]) -> None:
     assert requests
     for request in requests:
@@ -50,7 +69,7 @@ def assert_extras_everywhere(requests: list[EngineRequest]) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("scorer", ["bi_encoder", "cross_encoder", "colbert"])
+@pytest.mark.parametrize("scorer", SCORERS)
 @pytest.mark.parametrize("way", ["score", "llm.score"])
 def test_every_prompt_of_a_score_request_carries_the_extras(
     request: pytest.FixtureRequest, scorer: str, shape: str, way: str
@@ -65,7 +84,7 @@ def test_every_prompt_of_a_score_request_carries_the_extras(
     assert_extras_everywhere(served.spy.requests)
 
 
-@pytest.mark.parametrize("scorer", ["bi_encoder", "cross_encoder", "colbert"])
+@pytest.mark.parametrize("scorer", SCORERS)
 @pytest.mark.parametrize("way", ["rerank", "llm.rerank"])
 @pytest.mark.parametrize("documents", [["d"], ["d one", "d two"]])
 def test_every_prompt_of_a_rerank_carries_the_extras(
