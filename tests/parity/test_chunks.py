@@ -236,7 +236,8 @@ def test_rotary_scaling_survives_chunks(kind: str, make_tiny: MakeTiny) -> None:
     engine.add(requests(which, "embed"))
     expected = {i: pooled("last", rows(folder)[i]) for i in which}
     assert_right(run(engine, 10), expected)
-    assert (engine.scheduler.prompts.usage().num_blocks == 0) == (kind == "dynamic")
+    # Dynamic scaling changes nothing up to the length of the training.
+    assert engine.scheduler.prompts.usage().num_blocks > 0
 
 
 # --- what a causal model offers -------------------------------------------------------------------

@@ -69,11 +69,12 @@ class SelfAttention(nn.Module):
         their prompts' earlier parts. `qkv` is used up."""
         if self.rotary is not None:
             self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
-        q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
-        if batch.kv is None or self.kv_layer is None:
-            return attention(q, k, v, batch, self.spec, terms)
-        k, v = batch.kv.extend(self.kv_layer, k, v)
-        return attention(q, k, v, batch, self.spec, terms, batch.kv.read)
+        q, kv = qkv.tensor_split([self.spec.q_size], dim=1)
+        read = None
+        if batch.kv is not None and self.kv_layer is not None:
+            kv, read = batch.kv.extend(self.kv_layer, kv), batch.kv.read
+        k, v = kv.split_with_sizes(self.sizes[1:], dim=1)
+        return attention(q, k, v, batch, self.spec, terms, read)
 
 
 class HeadNormedAttention(SelfAttention):

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from cenote.kernels.short_conv import Carry
+
+_WORD = torch.int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,32 +64,36 @@ class KVView:
     `neighbours`, of convolutions.
     """
 
-    keys: Tensor  # [layers, slots, size]
-    values: Tensor  # [layers, slots, size]
+    entries: Tensor  # [layers, slots, 2 · size], keys and values side by side
     inputs: Tensor  # [convs, slots, conv_size]
     written: Tensor  # [T] int64
     read: KeyRows | None
     neighbours: Neighbours | None = None
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keeps k and v `[T, size]` of this step's tokens; all keys and values to attend to.
+    def extend(self, layer: int, kv: Tensor) -> Tensor:
+        """Keeps keys and values `[T, 2 · size]` of this step's tokens; all those to attend to.
 
-        Without context these are k and v themselves, else `[S, size]` in the order of `read`.
+        Without context these are `kv` itself, else `[S, 2 · size]` in the order of `read`.
         """
-        keys, values = self.keys[layer], self.values[layer]
-        keys.index_copy_(0, self.written, k)
-        values.index_copy_(0, self.written, v)
-        if self.read is None:
-            return k, v
-        return keys.index_select(0, self.read.slots), values.index_select(0, self.read.slots)
+        entries = self.entries[layer]
+        _keep(entries, self.written, kv)
+        return kv if self.read is None else entries.index_select(0, self.read.slots)
 
     def carry(self, conv: int, x: Tensor) -> Carry | None:
         """Keeps x `[T, conv_size]`, a convolution's input of this step's tokens; what it needs from
         before their parts, or None where every prompt starts in this step."""
         inputs = self.inputs[conv]
-        inputs.index_copy_(0, self.written, x.to(inputs.dtype))
+        _keep(inputs, self.written, x.to(inputs.dtype))
         near = self.neighbours
         if near is None:
             return None
         values = inputs.index_select(0, near.slots).to(x.dtype)
         return Carry(near.rows, near.back, values)
+
+
+def _keep(pool: Tensor, slots: Tensor, rows: Tensor) -> None:
+    """pool[slots] = rows, in words of eight bytes where they fit: a copy costs by the element."""
+    bounds = (rows.shape[1], rows.stride(0), rows.storage_offset(), pool.shape[1])
+    if all(bound * rows.itemsize % _WORD.itemsize == 0 for bound in bounds):
+        pool, rows = pool.view(_WORD), rows.view(_WORD)
+    pool.index_copy_(0, slots, rows)

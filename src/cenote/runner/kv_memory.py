@@ -48,7 +48,7 @@ def num_blocks(
 
 
 class KVMemory:
-    """Keys and values `[layers, slots, size]`, inputs of convolutions `[convs, slots, conv_size]`.
+    """Keys and values `[layers, slots, 2 · size]`, and inputs of convolutions `[convs, slots, …]`.
 
     Block b is the slots from b · block_size on.
     """
@@ -61,15 +61,14 @@ class KVMemory:
         slots = space.num_blocks * space.block_size
         # Never read before it is written, so it needn't be cleared: a CPU then gives no memory to
         # what is not used yet.
-        size = (shape.layers, slots, shape.size)
-        self.keys = torch.empty(size, dtype=dtype, device=device)
-        self.values = torch.empty(size, dtype=dtype, device=device)
+        size = (shape.layers, slots, 2 * shape.size)
+        self.entries = torch.empty(size, dtype=dtype, device=device)
         size = (shape.convs, slots, shape.conv_size)
         self.inputs = torch.empty(size, dtype=dtype, device=device)
 
     @property
     def nbytes(self) -> int:
-        return int(self.keys.nbytes + self.values.nbytes + self.inputs.nbytes)
+        return int(self.entries.nbytes + self.inputs.nbytes)
 
     def view(self, requests: Sequence[ScheduledRequest]) -> KVView | None:
         """The window of a step on its requests' blocks, in their order; None if it keeps nothing.
@@ -80,7 +79,7 @@ class KVMemory:
         goes_on = any(not request.is_last_chunk for request in requests)
         if not (has_context or goes_on or self.space.prefix_caching):
             return None
-        device = self.keys.device
+        device = self.entries.device
         slots = [self._slots(request) for request in requests]
         written = np.concatenate(
             [of[request.start :] for of, request in zip(slots, requests, strict=True)]
@@ -96,7 +95,7 @@ class KVMemory:
             )
             neighbours = self._neighbours(requests, slots) if self.reach else None
         written_at = torch.from_numpy(written).to(device)
-        return KVView(self.keys, self.values, self.inputs, written_at, read, neighbours)
+        return KVView(self.entries, self.inputs, written_at, read, neighbours)
 
     def _neighbours(
         self, requests: Sequence[ScheduledRequest], slots: Sequence[NDArray[np.int64]]
@@ -110,7 +109,7 @@ class KVMemory:
                 places = range(max(back - start, 0), min(back, request.num_tokens))
                 found += [(first + at, back, int(own[start + at - back])) for at in places]
             first += request.num_tokens
-        device = self.keys.device
+        device = self.entries.device
         rows, backs, where = torch.tensor(found, dtype=torch.int64, device=device).view(-1, 3).t()
         counts = [np.arange(request.num_tokens, dtype=np.int32) for request in requests]
         places_of = torch.from_numpy(np.concatenate(counts)).to(device)
