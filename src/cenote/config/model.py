@@ -6,6 +6,7 @@ to build the model.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,11 @@ def load_model_config(
     hf = static_config(folder) or schema.checked(read_object(inner / "config.json"))
     if not hf:
         raise ModelLoadError(f"{inner} has no config.json, so it is not a model folder.")
+    if hf.get("quantization_config"):
+        raise ModelLoadError(
+            f"config.json: quantization_config {reprlib.repr(hf['quantization_config'])} is not "
+            "supported. Take the weights as they were before; quantization=int8 does it here."
+        )
     part = fields.text_part(hf)
     model_type = str(part.get("model_type") or hf.get("model_type") or "")
     architecture = architectures.name_of(hf, model_type)
