@@ -17,6 +17,7 @@ from cenote.layers.packed import PackedBatch
 from cenote.params import LateInteractionParams, PoolingParams
 from cenote.poolers.base import Pooled
 from cenote.runner.input_batch import make_batch
+from cenote.runner.late_interaction_runner import all_finite
 from cenote.runner.pooling_runner import PoolingRunner, batch_order, supported_tasks
 from cenote.step import PooledResult, ScheduledRequest
 
@@ -314,6 +315,21 @@ def test_explain_gives_each_query_row_its_match_as_a_prompt_position(
 
 
 # --- numbers that are none ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbers", "finite"),
+    [
+        ([], True),
+        ([1.0, -2.0], True),
+        ([3e38, 3e38], True),
+        ([1.0, float("nan")], False),
+        ([float("inf"), float("-inf")], False),
+        ([3e38, 3e38, float("-inf")], False),
+    ],
+)
+def test_large_numbers_are_told_apart_from_what_is_none(numbers: list[float], finite: bool) -> None:
+    assert all_finite(torch.tensor([numbers])) is finite
 
 
 def test_a_document_with_nan_fails_alone_and_its_use_is_released(

@@ -23,6 +23,7 @@ from cenote.runner.late_interaction_runner import (
     Answer,
     LateInteractionRunner,
     TokenVectors,
+    all_finite,
     not_finite,
 )
 from cenote.runner.partial_prompts import PartialPrompts, reads_last_row
@@ -215,7 +216,7 @@ class PoolingRunner:
 
     def _keep(self, part: LateInteractionParams, one: TokenVectors) -> Answer:
         """Clones a query's rows out of the batch's buffer, which the next step reuses."""
-        if not bool(torch.isfinite(one.vectors).all()):
+        if not all_finite(one.vectors):
             return Answer(error=not_finite())
         positions = None if one.positions is None else one.positions.clone()
         query = QueryVectors(one.vectors.clone(), positions)
