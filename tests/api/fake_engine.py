@@ -83,6 +83,12 @@ class FakeEngine:
             self._thread.submit(self._answer, requests, future)
         self._held.clear()
 
+    def cork(self) -> None:
+        """What is submitted is answered all the same."""
+
+    def uncork(self) -> None:
+        """Nothing is kept."""
+
     def control(self, method: str, **args: Any) -> Future[Any]:
         self.controls.append((method, args))
         future: Future[Any] = Future()

@@ -1,9 +1,10 @@
-"""Requests that wait for a tokeniser thread: dropped with their client, and bounded in number."""
+"""From a request to the engine: who waits for a tokeniser thread, and what goes together."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from cenote.config.server import ServerConfig
+from cenote.engine.messages import EngineOutput, EnginePrompt, EngineRequest
 from cenote.errors import Overloaded
+from cenote.params import PoolingParams
 from cenote.processors.prepared import Prepared
 from cenote.server import dispatch
 from cenote.server.dispatch import Answer, Dispatcher
@@ -77,3 +80,51 @@ def test_too_many_who_wait_for_a_thread_are_refused(monkeypatch: pytest.MonkeyPa
         blocked.dispatcher.close()
 
     asyncio.run(scene())
+
+
+class Corked(FakeEngine):
+    """Tells what happened in which order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+
+    def cork(self) -> None:
+        self.events.append("cork")
+
+    def uncork(self) -> None:
+        self.events.append("uncork")
+
+    def submit(self, requests: list[EngineRequest]) -> Future[list[EngineOutput]]:
+        self.events.append(requests[0].request_id)
+        return super().submit(requests)
+
+
+def test_small_requests_of_one_turn_go_to_the_engine_together() -> None:
+    engine = Corked()
+    dispatcher = Dispatcher(ServerConfig(tokenizer_threads=1), Metrics())
+    stays = asyncio.Event()
+
+    async def receive() -> Message:
+        await stays.wait()
+        return {"type": "http.disconnect"}
+
+    async def ask(name: str) -> Any:
+        prompt = EngineRequest(name, EnginePrompt([1, 2]), PoolingParams(task="embed"))
+        return await dispatcher.run(
+            Request({"type": "http"}, receive),
+            engine,
+            lambda: Prepared([prompt], lambda outputs: None),
+            lambda finished: Answer.json({}),
+            is_small=True,
+        )
+
+    async def scene() -> None:
+        answers = await asyncio.gather(ask("a"), ask("b"))
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert engine.events == ["cork", "a", "cork", "b", "uncork"]
+        stays.set()
+
+    asyncio.run(scene())
+    dispatcher.close()
+    engine.close()

@@ -102,6 +102,12 @@ class BaseClient(ABC):
             raise InvalidRequest(f"The request can't be sent to the engine: {error}.") from error
         return future
 
+    def cork(self) -> None:  # noqa: B027 - for transports where sending one by one costs
+        """See `EngineClient.cork`."""
+
+    def uncork(self) -> None:  # noqa: B027
+        """See `EngineClient.uncork`."""
+
     def control(self, method: str, **args: Any) -> Future[Any]:
         """See `EngineClient.control`."""
         self._refuse_if_unavailable()

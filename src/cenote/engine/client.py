@@ -43,6 +43,14 @@ class EngineClient(Protocol):
         engine is dead or draining.
         """
 
+    def cork(self) -> None:
+        """What is submitted from now on may wait for `uncork`, to reach the engine in one piece.
+
+        For whoever submits many times in a row and uncorks at once after that."""
+
+    def uncork(self) -> None:
+        """Sends what was kept."""
+
     def control(self, method: str, **args: Any) -> Future[Any]:
         """An admin call: reset_encoder_cache, reset_mm_cache, reset_prefix_cache, stats, or
         reload_weights (`folder`: default the model's own)."""

@@ -120,6 +120,15 @@ class ProcessClient(BaseClient):
         if not done.cancelled() and done.exception() is None:
             self._weights = folder
 
+    def cork(self) -> None:
+        self._engine.connection.cork()
+
+    def uncork(self) -> None:
+        try:
+            self._engine.connection.uncork()
+        except OSError:
+            logger.debug("the engine is gone: what was kept fails with all that waits")
+
     def _send(self, message: ToEngine) -> None:
         self._engine.connection.send(message)
 

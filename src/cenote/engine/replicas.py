@@ -94,6 +94,16 @@ class ReplicatedClient:
             raise
         return gathered.future
 
+    def cork(self) -> None:
+        """See `EngineClient.cork`."""
+        for client in self._clients:
+            client.cork()
+
+    def uncork(self) -> None:
+        """See `EngineClient.uncork`."""
+        for client in self._clients:
+            client.uncork()
+
     def _choose(self, part: Part) -> int:
         """The engine for a part, whose tokens wait there from now on."""
         with self._lock:

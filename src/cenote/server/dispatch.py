@@ -79,6 +79,7 @@ class Dispatcher:
         self._metrics = metrics
         self._bridge: FutureBridge | None = None
         self._starting = 0
+        self._corked: set[EngineClient] = set()
 
     async def run(
         self,
@@ -102,6 +103,8 @@ class Dispatcher:
 
         watch = _Watch(request.receive)
         begin = perf_counter()
+        if is_small:
+            self._cork(client)
         started = start() if is_small else await self._started(watch, start)
         if started is None:
             return self._gone()
@@ -153,6 +156,18 @@ class Dispatcher:
             return None
         finally:
             self._starting -= 1
+
+    def _cork(self, client: EngineClient) -> None:
+        """What this turn of the loop submits goes to the engine together, at the turn's end."""
+        if not self._corked:
+            asyncio.get_running_loop().call_soon(self._uncork)
+        self._corked.add(client)
+        client.cork()
+
+    def _uncork(self) -> None:
+        corked, self._corked = self._corked, set()
+        for client in corked:
+            client.uncork()
 
     def _gone(self) -> Response:
         self._metrics.cancelled.inc()
