@@ -60,7 +60,11 @@ def save_model(name: str, folder: Path) -> Path:
 
 
 class Cenote:
-    """Our engine in this process; the prefix cache is empty before every run."""
+    """Our engine in this process; the prefix cache is empty before every run.
+
+    Without `caching` prompts run whole as well, so that nothing is kept and every step is one dense
+    forward.
+    """
 
     def __init__(self, name: str, folder: Path, dtype: str, *, caching: bool) -> None:
         self.name = name
@@ -68,6 +72,7 @@ class Cenote:
             model=str(folder),
             dtype=dtype,  # type: ignore[arg-type]
             enable_prefix_caching=caching,
+            enable_chunked_prefill=caching,
             threads=torch.get_num_threads(),
         )
         self.core = EngineCore(config)

@@ -16,7 +16,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertForSequenceClassification
+from transformers import (
+    AutoTokenizer,
+    BertForSequenceClassification,
+    Qwen3Config,
+    Qwen3ForSequenceClassification,
+)
 
 from benchmarks.encoders import FAMILIES, POSITIONS
 from benchmarks.sentencepiece import trained
@@ -99,6 +104,27 @@ def cross_encoder(folder: Path) -> Path:
     torch.nn.init.normal_(model.classifier.weight, std=0.5)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    return folder
+
+
+def decoder_reranker(folder: Path) -> Path:
+    """A small random Qwen3 with a score head and MiniLM's tokenizer, saved to `folder`."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=30522,
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        intermediate_size=256,
+        max_position_embeddings=512,
+        initializer_range=0.1,
+        num_labels=1,
+        pad_token_id=0,
+    )
+    Qwen3ForSequenceClassification(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve("minilm", None).folder).save_pretrained(folder)
     return folder
 
 
