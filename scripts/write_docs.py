@@ -152,11 +152,19 @@ OWN_TASKS: dict[str, tuple[str, str]] = {
         "`token_classify` at the tokens that end steps",
         "transformers",
     ),
+    "Lfm2Model": (
+        "`embed`; a ColBERT model: `token_embed`; as a known reranker (below): `classify`, scores",
+        "sentence-transformers",
+    ),
     "JinaForRanking": ("scores: a listwise reranker; `token_embed` at its markers", "transformers"),
 }
 
 # Families that no library has without code from a model repository.
-FORMULAS = {"jina_bert": "the papers' formulas"}
+FORMULAS = {
+    "jina_bert": "the papers' formulas",
+    "mistral_bidirectional": "transformers without the causal mask",
+    "nv_embed": "the paper's formula",
+}
 
 
 def architectures() -> str:
@@ -167,7 +175,7 @@ def architectures() -> str:
     for name, place in ARCHITECTURES.items():
         info = model_info(name)
         tasks, reference = OWN_TASKS.get(name, HEADS[info.head])
-        if info.causal and info.head is None:
+        if info.causal and info.head is None and name not in OWN_TASKS:
             tasks = "`embed`; as a known reranker (below): `classify`, scores"
         module = place.partition(":")[0].rpartition(".")[2]
         reference = FORMULAS.get(module, reference)

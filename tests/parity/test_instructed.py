@@ -25,7 +25,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cenote import LLM
-from cenote.errors import ModelLoadError
+from cenote.cli.references import kind_of
+from cenote.errors import InvalidRequest, ModelLoadError
 
 TASK = "Instruct: find what answers\nQuery: "
 HEADS, LATENTS, HEAD_DIM = 2, 5, 12
@@ -184,6 +185,16 @@ def test_gritlm_pools_the_texts_own_tokens(
         np.testing.assert_allclose(ours, expected[prompt], atol=1e-5)
     own = expected["<|embed|>\n"]
     assert score == pytest.approx(float(own[0] @ own[1]), abs=1e-5)
+
+
+def test_verify_says_that_it_has_no_reference(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    folder = mistral(make_tiny, tmp_path / "model")
+    edit_config(folder, architectures=["GritLM"])
+    with (
+        LLM(str(folder), dtype="float32", threads=1) as llm,
+        pytest.raises(InvalidRequest, match="nothing to compare GritLM with"),
+    ):
+        kind_of(llm)
 
 
 @pytest.mark.parametrize("mode", ["mean", "lasttoken", "weightedmean"])

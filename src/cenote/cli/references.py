@@ -32,11 +32,15 @@ Kind = Literal[
     "token_classify",
 ]
 
+# Embedders that no library loads, or that it loads as something else.
+_OWN_CODE = frozenset({"GritLM", "NVEmbedModel"})
+
 
 def kind_of(llm: LLM) -> Kind:
     """What of a model is compared. Raises `InvalidRequest` for one without a reference."""
     config, tasks = llm.model_config, llm.supported_tasks
-    if llm.score_kind == "listwise" or config.architecture.endswith("RewardModel"):
+    own_code = llm.score_kind == "listwise" or config.architecture in _OWN_CODE
+    if own_code or config.architecture.endswith("RewardModel"):
         raise InvalidRequest(
             f"verify has nothing to compare {config.architecture} with: its reference is code of "
             "the model's repository, which never runs.",
