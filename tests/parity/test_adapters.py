@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import peft
 import pytest
 import torch
 import transformers
@@ -179,11 +180,76 @@ def test_a_classifier_of_its_own(architecture: str, make_tiny: MakeTiny, tmp_pat
         assert abs(together[index].probs - wanted).max() <= 1e-5
 
 
+# What PEFT is asked for, on which base.
+LINEAR = ["query", "value", "dense"]
+PEFT: dict[str, tuple[str, dict[str, Any]]] = {
+    "patterns": (
+        "Bert",
+        {
+            "target_modules": LINEAR,
+            "rank_pattern": {"query": 5, r"layer\.1\.output\.dense": 2},
+            "alpha_pattern": {"value": 9},
+            "use_rslora": True,
+        },
+    ),
+    "dora": ("Bert", {"target_modules": LINEAR, "use_dora": True}),
+    "dora, turned": ("GPT2", {"target_modules": ["c_attn", "c_fc"], "use_dora": True}),
+    "table": ("Bert", {"target_modules": [*LINEAR, "word_embeddings"]}),
+    "types": ("Bert", {"target_modules": ["token_type_embeddings"]}),
+    "scaled table": ("Gemma3Text", {"target_modules": ["q_proj", "embed_tokens"]}),
+    "projected table": ("Electra", {"target_modules": ["word_embeddings"]}),
+    "whole table": (
+        "Bert",
+        {"target_modules": ["query"], "modules_to_save": ["word_embeddings"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PEFT)
+def test_adapters_are_peft_s(name: str, kernels: str, make_tiny: MakeTiny, tmp_path: Path) -> None:
+    stem, settings = PEFT[name]
+    sizes = {"Gemma3Text": {"head_dim": 8, "num_key_value_heads": 2}, "GPT2": SIZES["gpt2"]}
+    is_decoder = stem in sizes
+    kind = "bpe" if is_decoder else "wordpiece"
+    base = make_tiny(f"{stem}Model", kind, **sizes.get(stem, {}))
+    torch.manual_seed(0)
+    config = peft.LoraConfig(r=3, lora_alpha=5, fan_in_fan_out=stem == "GPT2", **settings)
+    model = peft.get_peft_model(transformers.AutoModel.from_pretrained(base), config).eval()
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.2 * torch.randn_like(parameter)
+    model.save_pretrained(tmp_path / "one", save_embedding_layers=False)
+    settings = {"dtype": "float32", "kernels": kernels, "threads": 1}
+    with LLM(str(base), adapters=(f"one={tmp_path / 'one'}",), **settings) as llm:
+        prompts = random_ids_of(llm)
+        found, bare = vectors(llm, prompts, "one"), vectors(llm, prompts)
+        together = mixed(llm, llm._processors.embed(EmbedInput(prompts=prompts)))
+    with torch.inference_mode():
+        rows = [model(input_ids=torch.tensor([ids])).last_hidden_state[0] for ids in prompts]
+    pooled = torch.stack([row[-1] if is_decoder else row.mean(0) for row in rows])
+    expected = F.normalize(pooled, dim=-1)
+    assert (found - expected).abs().max() <= 1e-5
+    assert (found - bare).abs().max() > 0.01
+    for index, wanted in enumerate(MIX):
+        own = found[index] if wanted == "one" else bare[index]
+        assert abs(together[index].embedding - own.numpy()).max() <= 1e-5
+
+
+def test_dora_of_a_table_is_refused(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    base = make_tiny("BertModel", "wordpiece")
+    config = peft.LoraConfig(r=2, target_modules=["word_embeddings"], use_dora=True)
+    model = peft.get_peft_model(transformers.AutoModel.from_pretrained(base), config)
+    model.save_pretrained(tmp_path / "one", save_embedding_layers=False)
+    with pytest.raises(ModelLoadError, match="word_embeddings: use_dora is not supported"):
+        LLM(str(base), adapters=(f"one={tmp_path / 'one'}",))
+
+
 @pytest.mark.parametrize(
     ("change", "names"),
     [
         ({"peft_type": "IA3"}, "peft_type 'IA3'"),
-        ({"use_dora": True}, "use_dora=True"),
+        ({"lora_bias": True}, "lora_bias=True"),
+        ({"use_dora": True}, "it must have lora_A, lora_B, lora_magnitude_vector"),
         ({"bias": "all"}, "bias='all'"),
         ({"alpha_pattern": ["query"]}, "alpha_pattern"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa'"),
@@ -221,7 +287,7 @@ def test_modules_that_cannot_be_changed_are_all_named(make_tiny: MakeTiny, tmp_p
     with pytest.raises(ModelLoadError, match="changes nothing that this model uses"):
         LLM(str(base), adapters=(f"none={tmp_path / 'none'}",))
     save_adapter(tmp_path / "two", base, ("word_embeddings",), 1)
-    with pytest.raises(ModelLoadError, match="only plain matrix products"):
+    with pytest.raises(ModelLoadError, match="changed by lora_embedding_A"):
         LLM(str(base), adapters=(f"two={tmp_path / 'two'}",))
 
 

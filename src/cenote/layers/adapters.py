@@ -1,4 +1,4 @@
-"""What adapters add to matrix products, and which rows of a pack each of them is for.
+"""What adapters add to matrix products and to tables, and which rows of a pack each one is for.
 
 An adapter changes a matrix by a product of two narrow ones (LoRA, Hu et al. 2021,
 arXiv:2106.09685). The base product runs on all rows together, and each adapter's small one on its
@@ -7,9 +7,10 @@ rows. It knows nothing of where adapters come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -67,24 +68,40 @@ class ActiveAdapters:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an adapter adds to the outputs `rows` of a product: (x · aᵀ) · bᵀ + bias, float32.
+    """What an adapter adds to the outputs `rows` of a product with x: float32.
 
-    `low` is a `[r, in]` and b `[rows, r]`, which has the adapter's scale in it; `bias` is `[rows]`.
+    `low` is a `[r, in]` and b `[rows, r]`, which has the adapter's scale in it: (x · aᵀ) · bᵀ.
+    `matrix` is `[rows, in]`: x · matrixᵀ. `bias` is `[rows]`.
     """
 
     rows: slice
     low: tuple[Tensor, Tensor] | None = None
+    matrix: Tensor | None = None
     bias: Tensor | None = None
 
 
-class LinearAdapters:
-    """The changes of one matrix `[out, in]`, by adapter."""
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What an adapter adds to a table's rows: low[id] · out, or low[id] without `out`; float32.
+
+    `low` is `[ids, r]`, and out `[r, width]` with all scales in it.
+    """
+
+    low: Tensor
+    out: Tensor | None = None
+
+
+ChangeT = TypeVar("ChangeT", Change, TableChange)
+
+
+class _Adapters(Generic[ChangeT]):
+    """Changes of one parameter by adapter."""
 
     def __init__(self, active: ActiveAdapters) -> None:
         self._active = active
-        self._changes: dict[int, list[Change]] = {}
+        self._changes: dict[int, list[ChangeT]] = {}
 
-    def add(self, adapter: int, change: Change) -> None:
+    def add(self, adapter: int, change: ChangeT) -> None:
         """A further change that `adapter` makes."""
         self._changes.setdefault(adapter, []).append(change)
 
@@ -93,16 +110,36 @@ class LinearAdapters:
         """Whether any of the rows that run now has an adapter with a change here."""
         return any(group.adapter in self._changes for group in self._active.groups)
 
+    def _now(self) -> Iterator[tuple[slice, ChangeT]]:
+        """The changes of the rows that run now."""
+        for group in self._active.groups:
+            for change in self._changes.get(group.adapter, ()):
+                yield group.rows, change
+
+
+class LinearAdapters(_Adapters[Change]):
+    """The changes of one matrix `[out, in]`."""
+
     def change(self, x: Tensor, out_features: int) -> Tensor:
         """What is added to the product of `x` `[T, in]`: float32 `[T, out]`, zero in rows without
         an adapter."""
         out = x.new_zeros((x.shape[0], out_features), dtype=torch.float32)
-        for group in self._active.groups:
-            rows = x[group.rows].float()
-            for change in self._changes.get(group.adapter, ()):
-                part = out[group.rows, change.rows]
-                if change.low is not None:
-                    part += (rows @ change.low[0].T) @ change.low[1].T
-                if change.bias is not None:
-                    part += change.bias
+        for rows, change in self._now():
+            given, part = x[rows].float(), out[rows, change.rows]
+            if change.low is not None:
+                part += (given @ change.low[0].T) @ change.low[1].T
+            if change.matrix is not None:
+                part += given @ change.matrix.T
+            if change.bias is not None:
+                part += change.bias
         return out
+
+
+class TableAdapters(_Adapters[TableChange]):
+    """The changes of one table `[ids, width]`."""
+
+    def add_to(self, out: Tensor, ids: Tensor) -> None:
+        """Adds to out `[T, width]` float32 in place; ids int `[T]`."""
+        for rows, change in self._now():
+            low = change.low[ids[rows].long()]
+            out[rows] += low if change.out is None else low @ change.out

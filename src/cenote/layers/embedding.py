@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from cenote.errors import InputTooLong
 from cenote.kernels.embedding import EmbeddingTables, embed
+from cenote.kernels.norm import norm
+from cenote.layers.adapters import ActiveAdapters, TableAdapters
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
@@ -22,6 +27,7 @@ class TokenEmbedding(nn.Module):
     """
 
     tables: EmbeddingTables
+    adapters: Mapping[str, TableAdapters] = {}  # of `words` and `types`
 
     def __init__(
         self,
@@ -60,7 +66,20 @@ class TokenEmbedding(nn.Module):
         """Raises InputTooLong for a sequence with more tokens than the table has positions."""
         if self.positions is not None and batch.max_seqlen > self.max_positions:
             raise InputTooLong(batch.max_seqlen, self.max_positions)
-        return embed(batch.input_ids, batch.positions, batch.token_type_ids, self.tables)
+        ids, types = batch.input_ids, batch.token_type_ids
+        if not any(table.is_active for table in self.adapters.values()):
+            return embed(ids, batch.positions, types, self.tables)
+        out = embed(ids, batch.positions, types, replace(self.tables, norm=None))
+        looked_up = {"words": ids, "types": torch.zeros_like(ids) if types is None else types}
+        for name, table in self.adapters.items():
+            table.add_to(out, looked_up[name])
+        return out if self.tables.norm is None else norm(out, self.tables.norm)
+
+    def adapted_by(self, active: ActiveAdapters) -> Mapping[str, TableAdapters]:
+        """The adapters of its tables, to add some to; a change of words has `scale` in it."""
+        if not self.adapters:
+            self.adapters = {name: TableAdapters(active) for name in ("words", "types")}
+        return self.adapters
 
 
 class ProjectedEmbedding(TokenEmbedding):

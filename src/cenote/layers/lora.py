@@ -6,18 +6,20 @@ tables'. It knows nothing of which rows have which adapter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cenote.kernels.embedding import embed
-from cenote.kernels.norm import norm
-from cenote.layers.adapters import ActiveAdapters, AdapterRows, Change, LinearAdapters
+from cenote.layers.adapters import (
+    ActiveAdapters,
+    Change,
+    LinearAdapters,
+    TableAdapters,
+    TableChange,
+)
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
-from cenote.layers.packed import PackedBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +60,14 @@ class LowRankTable(nn.Module):
         self.a = nn.Parameter(torch.empty(spec.count, rows, spec.rank, dtype=torch.float32))
         self.b = nn.Parameter(torch.empty(spec.count, spec.rank, width, dtype=torch.float32))
 
-    def add_to(self, out: Tensor, ids: Tensor, groups: Sequence[AdapterRows]) -> None:
-        """Adds to out `[T, width]` float32 in place; ids `[T]`."""
-        for group in groups:
-            if group.adapter >= self.spec.count:
-                continue
-            low = self.a[group.adapter][ids[group.rows].long()]
-            out[group.rows] += low @ self.b[group.adapter] * self.spec.scale
+    def add_to(self, adapters: TableAdapters) -> None:
+        """Adds the changes to the table's adapters, under the numbers of their rows."""
+        for number in range(self.spec.count):
+            adapters.add(number, TableChange(self.a[number], self.b[number] * self.spec.scale))
 
 
 class AdaptedEmbedding(TokenEmbedding):
-    """Tables of words and types, both with adapters, and a norm after their sum.
-
-    `active` is set once the model is filled; adapters that aren't the table's change nothing.
-    """
-
-    active: ActiveAdapters
+    """Tables of words and types, both with adapters, and a norm after their sum."""
 
     def __init__(
         self, spec: LoraSpec, vocab: int, hidden: int, *, types: int, layer_norm: LayerNorm
@@ -82,16 +76,9 @@ class AdaptedEmbedding(TokenEmbedding):
         self.words_lora = LowRankTable(spec, vocab, hidden)
         self.types_lora = LowRankTable(spec, types, hidden)
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """As any table's, with each sequence's adapter."""
-        groups = self.active.groups
-        if not groups:
-            return super().forward(batch)
-        bare = replace(self.tables, norm=None)
-        out = embed(batch.input_ids, batch.positions, batch.token_type_ids, bare)
-        types = batch.token_type_ids
-        self.words_lora.add_to(out, batch.input_ids, groups)
-        self.types_lora.add_to(
-            out, torch.zeros_like(batch.input_ids) if types is None else types, groups
-        )
-        return out if self.tables.norm is None else norm(out, self.tables.norm)
+    def share_adapters(self, active: ActiveAdapters) -> None:
+        """Puts the adapters on the tables that they change."""
+        tables = self.adapted_by(active)
+        self.words_lora.add_to(tables["words"])
+        self.types_lora.add_to(tables["types"])
+        del self.words_lora, self.types_lora

@@ -23,12 +23,12 @@ from cenote.errors import ModelLoadError
 _CONFIG = "adapter_config.json"
 _WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-_LOW = re.compile(r"(.+)\.lora_(A|B)\.weight")
+_LOW = re.compile(r"(.+)\.lora_(embedding_)?(A|B)(?:\.weight)?")
+_MAGNITUDE = re.compile(r"(.+)\.lora_magnitude_vector(?:\.weight)?")
 
 # Settings whose other values change what the adapter computes, with the values that don't.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "bias": ("none",),
-    "use_dora": (False, None),
     "lora_bias": (False, None),
     "use_qalora": (False, None),
     "alora_invocation_tokens": (None, []),
@@ -41,14 +41,25 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """a `[r, in]` and b `[out, r]`, the scale in b: what is added to a matrix is b · a, and to a
+    table its transpose. `magnitude` `[out]` (DoRA, Liu et al. 2024, arXiv:2402.09353): the length
+    that each row of the sum is brought to. float32."""
+
+    a: Tensor
+    b: Tensor
+    is_table: bool = False
+    magnitude: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Adapter:
     """An adapter's tensors, float32.
 
-    `low`: by module, a `[r, in]` and b `[out, r]`, the scale in b. `whole`: tensors that replace
-    the model's (`modules_to_save`), by their name.
+    `low`: by module. `whole`: tensors that replace the model's (`modules_to_save`), by their name.
     """
 
-    low: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    low: Mapping[str, LowRank] = field(default_factory=dict)
     whole: Mapping[str, Tensor] = field(default_factory=dict)
 
 
@@ -58,21 +69,24 @@ def read_adapter(folder: Path) -> Adapter:
     if not config:
         raise ModelLoadError(f"{folder} has no {_CONFIG}, so it is not an adapter's folder.")
     _check(folder, config)
-    halves: dict[str, dict[str, Tensor]] = {}
+    parts: dict[str, dict[str, Tensor]] = {}
     whole: dict[str, Tensor] = {}
     for name, tensor in _tensors(folder).items():
         bare = name.removeprefix(_PREFIX)
-        found = _LOW.fullmatch(bare)
-        if found is not None:
-            halves.setdefault(found[1], {})[found[2]] = tensor.float()
+        low, magnitude = _LOW.fullmatch(bare), _MAGNITUDE.fullmatch(bare)
+        if low is not None:
+            parts.setdefault(low[1], {})[f"{low[2] or ''}{low[3]}"] = tensor.float()
+        elif magnitude is not None:
+            parts.setdefault(magnitude[1], {})["magnitude_vector"] = tensor.float()
         elif "lora_" in bare:
             raise ModelLoadError(
-                f"{folder}: tensor {name!r} is not supported; only adapters of matrices are."
+                f"{folder}: tensor {name!r} is not supported; only adapters of matrices and tables "
+                "are."
             )
         else:
             whole[bare.replace(".modules_to_save", "")] = tensor.float()
     return Adapter(
-        {module: _scaled(folder, config, module, pair) for module, pair in halves.items()}, whole
+        {module: _low_rank(folder, config, module, own) for module, own in parts.items()}, whole
     )
 
 
@@ -104,23 +118,35 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _scaled(
-    folder: Path, config: Mapping[str, Any], module: str, pair: Mapping[str, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """a, and b times alpha / r, or alpha / √r where the adapter is rank-stabilised."""
-    missing = {"A", "B"} - pair.keys()
-    if missing:
-        raise ModelLoadError(f"{folder}: {module} has no lora_{missing.pop()}.")
-    a, b = pair["A"], pair["B"]
+def _low_rank(
+    folder: Path, config: Mapping[str, Any], module: str, parts: Mapping[str, Tensor]
+) -> LowRank:
+    """The two halves; b times alpha / r, or alpha / √r where the adapter is rank-stabilised."""
+    is_table = any(name.startswith("embedding_") for name in parts)
+    dora = bool(config.get("use_dora"))
+    if is_table and dora:
+        raise ModelLoadError(f"{folder}: {module}: use_dora is not supported for tables.")
+    first, second = ("embedding_A", "embedding_B") if is_table else ("A", "B")
+    wanted = {first, second, "magnitude_vector"} if dora else {first, second}
+    if parts.keys() != wanted:
+        found, expected = (
+            ", ".join(f"lora_{name}" for name in sorted(names)) for names in (parts, wanted)
+        )
+        raise ModelLoadError(f"{folder}: {module} has {found}; it must have {expected}.")
+    a, b, magnitude = parts[first], parts[second], parts.get("magnitude_vector")
     if a.dim() != 2 or b.dim() != 2 or a.shape[0] != b.shape[1]:
         raise ModelLoadError(
-            f"{folder}: {module} has lora_A {list(a.shape)} and lora_B {list(b.shape)}, which "
-            "don't fit together as [r, in] and [out, r]."
+            f"{folder}: {module} has lora_{first} {list(a.shape)} and lora_{second} "
+            f"{list(b.shape)}, which don't fit together as [r, in] and [out, r]."
         )
-    rank = a.shape[0]
-    return a, b * (
-        _alpha(folder, config, module) / (rank**0.5 if config.get("use_rslora") else rank)
-    )
+    if magnitude is not None and magnitude.shape != b.shape[:1]:
+        raise ModelLoadError(
+            f"{folder}: {module} has lora_magnitude_vector {list(magnitude.shape)}, not "
+            f"[{b.shape[0]}]."
+        )
+    rank = max(a.shape[0], 1)
+    scale = _alpha(folder, config, module) / (rank**0.5 if config.get("use_rslora") else rank)
+    return LowRank(a, b * scale, is_table, magnitude)
 
 
 def _alpha(folder: Path, config: Mapping[str, Any], module: str) -> float:

@@ -1,4 +1,4 @@
-"""Puts LoRA adapters on a loaded model's matrices, found through the model's own weight rules.
+"""Puts LoRA adapters on a loaded model's matrices and tables, found through its own weight rules.
 
 A query, key or value matrix that the model keeps in one fused matrix gets its change on its own
 rows of that. It knows no family and no request.
@@ -9,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from cenote.errors import ModelLoadError
-from cenote.layers.adapters import Change
+from cenote.layers.adapters import Change, TableChange
+from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
 from cenote.loader.checkpoint import open_checkpoint
-from cenote.loader.peft import Adapter, read_adapter
+from cenote.loader.peft import Adapter, LowRank, read_adapter
 from cenote.loader.plan import Plan, Shapes, Source, assign, assign_all
 from cenote.models.base import PoolingModel
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Rows of a matrix or a bias of `layer`, that a checkpoint's tensor has filled."""
+    """Rows of a matrix, a bias or a table of `layer`, that a checkpoint's tensor has filled."""
 
-    layer: Linear
+    layer: Linear | TokenEmbedding
     leaf: str
     rows: slice
     turned: bool  # the checkpoint's tensor is [in, out]
@@ -62,8 +64,10 @@ class _Layout:
         if target not in self.parameters:
             raise ModelLoadError("the model has no such matrix")
         layer = self.model.get_submodule(module)
-        if not isinstance(layer, Linear) or not layer.adaptable:
-            raise ModelLoadError("only plain matrix products can be changed")
+        is_table = isinstance(layer, TokenEmbedding) and leaf in ("words", "types")
+        if not is_table and not (isinstance(layer, Linear) and layer.adaptable):
+            raise ModelLoadError("only plain matrix products and tables of words can be changed")
+        layer = cast(Linear | TokenEmbedding, layer)
         return _Place(layer, leaf, self._rows(target, source), source.transpose)
 
     def _rows(self, target: str, source: Source) -> slice:
@@ -102,41 +106,62 @@ def attach_adapters(model: PoolingModel, folders: Mapping[str, Path]) -> None:
             )
 
 
-def _changes(adapter: Adapter) -> Iterator[tuple[str, tuple[Tensor, Tensor] | Tensor]]:
+def _changes(adapter: Adapter) -> Iterator[tuple[str, LowRank | Tensor]]:
     """Each changed tensor's name, with its low-rank change or with what replaces it."""
     for module, low in adapter.low.items():
         yield f"{module}.weight", low
     yield from adapter.whole.items()
 
 
-def _attach(
-    layout: _Layout, number: int, tensor: str, change: tuple[Tensor, Tensor] | Tensor
-) -> bool:
+def _attach(layout: _Layout, number: int, tensor: str, change: LowRank | Tensor) -> bool:
     """Whether the served model has a use for the tensor. Raises ModelLoadError, as `place`."""
     place = layout.place(tensor)
     if place is None:
         return False
-    layer, rows = place.layer, place.rows
+    now: Tensor = getattr(place.layer, place.leaf)[place.rows]
     if isinstance(change, Tensor) and place.turned:
         change = change.T
-    now: Tensor = getattr(layer, place.leaf)[rows]
-    wanted = list(now.shape)
-    found = (
-        list(change.shape)
-        if isinstance(change, Tensor)
-        else [change[1].shape[0], change[0].shape[1]]
-    )
+    wanted, found = list(now.shape), _shape(change)
     if found != wanted:
         raise ModelLoadError(f"its shape is {found}, the model's is {wanted}")
-    adapters = layer.adapted_by(layout.model.adapters)
-    if not isinstance(change, Tensor):
-        low = (change[0].to(now.device), change[1].to(now.device))
-        adapters.add(number, Change(rows, low))
-        return True
-    difference = change.to(now.device) - now.float()
-    if place.leaf == "bias":
-        adapters.add(number, Change(rows, bias=difference))
+    if isinstance(place.layer, TokenEmbedding):
+        table = place.layer.adapted_by(layout.model.adapters)[place.leaf]
+        scale = place.layer.scale if place.leaf == "words" else 1.0
+        table.add(number, _table_change(change, now, scale))
     else:
-        identity = torch.eye(difference.shape[0], device=now.device)
-        adapters.add(number, Change(rows, (difference, identity)))
+        adapters = place.layer.adapted_by(layout.model.adapters)
+        adapters.add(number, _matrix_change(change, now, place))
     return True
+
+
+def _shape(change: LowRank | Tensor) -> list[int]:
+    """The shape of what is changed."""
+    if isinstance(change, Tensor):
+        return list(change.shape)
+    shape = [change.b.shape[0], change.a.shape[1]]
+    return shape[::-1] if change.is_table else shape
+
+
+def _table_change(change: LowRank | Tensor, now: Tensor, scale: float) -> TableChange:
+    if isinstance(change, Tensor):
+        return TableChange((change.to(now.device) - now.float()) * scale)
+    if not change.is_table:
+        raise ModelLoadError("a table is changed by lora_embedding_A and lora_embedding_B")
+    return TableChange(change.a.T.to(now.device), change.b.T.to(now.device) * scale)
+
+
+def _matrix_change(change: LowRank | Tensor, now: Tensor, place: _Place) -> Change:
+    if isinstance(change, Tensor):
+        difference = change.to(now.device) - now.float()
+        if place.leaf == "bias":
+            return Change(place.rows, bias=difference)
+        return Change(place.rows, matrix=difference)
+    if change.is_table:
+        raise ModelLoadError("a matrix is changed by lora_A and lora_B")
+    a, b = change.a.to(now.device), change.b.to(now.device)
+    if change.magnitude is None:
+        return Change(place.rows, low=(a, b))
+    whole = now.float() + b @ a
+    lengths = torch.linalg.vector_norm(whole, dim=1, keepdim=True)
+    scaled = whole * (change.magnitude.to(now.device)[:, None] / lengths)
+    return Change(place.rows, matrix=scaled - now.float())

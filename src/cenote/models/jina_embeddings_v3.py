@@ -149,7 +149,7 @@ class JinaEmbeddingsV3Model(BertModel):
     def pack(self, form: WeightForm) -> None:
         """Gives the products their adapters, then packs them."""
         if self.spec is not None:
-            cast(AdaptedEmbedding, self.embeddings).active = self.adapters
+            cast(AdaptedEmbedding, self.embeddings).share_adapters(self.adapters)
             for layer in self.layers:
                 cast(AdaptedLayer, layer).share_adapters(self.adapters)
         for child in self.children():
