@@ -156,3 +156,96 @@ def test_a_long_input_is_averaged_on_request(serving: Serving, tiny_bert: Path) 
     (item,) = post(client, "/v1/embeddings", input=long, long_input="chunk_mean")["data"]
     assert abs(np.linalg.norm(item["embedding"]) - 1) < 1e-5
     assert item["prompt_tokens"] == 306
+
+
+def test_sparse_vectors_agree_on_every_route(
+    serving: Serving, make_tiny_bert: Callable[..., Path]
+) -> None:
+    _, client = serving(make_tiny_bert("BertForMaskedLM"))
+    texts = [TEXT, "Bob lives in Paris, not in Rome."]
+    whole = [item["data"] for item in post(client, "/pooling", input=texts)["data"]]
+    for vector in whole:
+        assert vector["values"] == sorted(vector["values"], reverse=True)
+        assert min(vector["values"]) > 0
+    (tei, other) = client.post("/embed_sparse", json={"inputs": texts}).json()
+    assert [e["index"] for e in tei] == whole[0]["indices"]
+    np.testing.assert_allclose([e["value"] for e in tei], whole[0]["values"], rtol=1e-6)
+    assert len(other) == len(whole[1]["indices"])
+    least = whole[0]["values"][4]
+    fields = {"sparse_top_k": 3, "sparse_threshold": least, "return_tokens": True}
+    (few,) = post(client, "/pooling", input=TEXT, **fields)["data"]
+    assert few["data"]["indices"] == whole[0]["indices"][:3]
+    asked = {"tokens": few["data"]["indices"], "model": "tiny"}
+    ids = [client.post("/detokenize", json={**asked, "tokens": [at]}) for at in asked["tokens"]]
+    assert [r.json()["prompt"] for r in ids] == [
+        t.removeprefix("##") for t in few["data"]["tokens"]
+    ]
+    (heavy,) = post(client, "/pooling", input=TEXT, sparse_threshold=least)["data"]
+    assert heavy["data"]["indices"] == whole[0]["indices"][:5]
+    left, right = (dict(zip(v["indices"], v["values"], strict=True)) for v in whole)
+    (scored,) = post(client, "/score", queries=texts[0], documents=texts[1])["data"]
+    expected = sum(weight * right.get(index, 0.0) for index, weight in left.items())
+    assert scored["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_scores_weigh_the_outputs_that_a_request_names(three: tuple[LLM, TestClient]) -> None:
+    _, client = three
+    texts = [TEXT, "Bob lives in Paris.", "a cenote"]
+    weights = {"embed": 0.4, "sparse_embed": 0.2, "token_embed": 0.4}
+
+    def scores(path: str, **fields: Any) -> list[float]:
+        names = {"/score": "queries", "/rerank": "query"}
+        body = post(client, path, **{names[path]: TEXT}, documents=texts, **fields)
+        if path == "/score":
+            return [item["score"] for item in body["data"]]
+        ranked = {item["index"]: item["relevance_score"] for item in body["results"]}
+        return [ranked[index] for index in range(len(texts))]
+
+    each = {name: scores("/score", score_weights={name: 1}) for name in weights}
+    assert each["embed"] == pytest.approx(scores("/score"))
+    mean = sum(np.array(each[name]) * weight for name, weight in weights.items())
+    for path in ("/score", "/rerank"):
+        np.testing.assert_allclose(scores(path, score_weights=weights), mean, rtol=1e-5)
+    wrong = client.post(
+        "/rerank", json={"query": TEXT, "documents": texts, "score_weights": {"lexical": 1}}
+    )
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["param"] == "score_weights"
+
+
+def test_spans_get_a_vector_each_and_their_characters_back(
+    serving: Serving, tiny_bert: Path
+) -> None:
+    llm, client = serving(tiny_bert)
+    text = "Zoë 😀 lives in Rome. Bob doesn't."
+    spans = [[0, 5], [6, 20], [21, len(text)]]
+    fields = {"late_chunking": True, "spans": spans}
+    body = post(client, "/v1/embeddings", input=text, **fields)
+    assert [[item["start"], item["end"]] for item in body["data"]] == spans
+    for item, ours in zip(body["data"], llm.embed(text, **fields), strict=True):
+        np.testing.assert_allclose(item["embedding"], ours.embedding, atol=1e-6)
+    assert not np.allclose(body["data"][0]["embedding"], body["data"][1]["embedding"])
+
+
+def test_dimensions_are_cut_and_then_normalised(
+    serving: Serving, make_tiny_bert: Callable[..., Path]
+) -> None:
+    _, client = serving(make_tiny_bert(matryoshka_dimensions=[8, 16, 32]))
+    (whole,) = post(client, "/v1/embeddings", input=TEXT)["data"]
+    (cut,) = post(client, "/v1/embeddings", input=TEXT, dimensions=8)["data"]
+    expected = np.array(whole["embedding"][:8])
+    np.testing.assert_allclose(cut["embedding"], expected / np.linalg.norm(expected), atol=1e-6)
+    wrong = client.post("/v1/embeddings", json={"input": TEXT, "dimensions": 9})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["param"] == "dimensions"
+
+
+def test_a_multi_label_classifier_gives_each_class_a_probability_of_its_own(
+    serving: Serving, make_tiny_bert: Callable[..., Path]
+) -> None:
+    names = {0: "sport", 1: "politics", 2: "art"}
+    several = {"problem_type": "multi_label_classification", "id2label": names}
+    _, client = serving(make_tiny_bert("BertForSequenceClassification", num_labels=3, **several))
+    (item,) = post(client, "/classify", input=TEXT)["data"]
+    (raw,) = post(client, "/classify", input=TEXT, use_activation=False)["data"]
+    np.testing.assert_allclose(item["probs"], 1 / (1 + np.exp(-np.array(raw["probs"]))), rtol=1e-5)
