@@ -222,3 +222,23 @@ def test_a_decoders_prompt_is_left_out_also_where_it_runs_in_parts(
                 for item in llm.embed(texts, prompt_name="q", truncate_prompt_tokens=-1)
             ]
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_instructor_is_known_by_its_name(make_tiny: MakeTiny, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    t5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+    transformer = modules.Transformer(str(make_tiny("T5EncoderModel", "unigram", **t5)))
+    reference = SentenceTransformer(modules=[transformer, modules.Pooling(32)], device="cpu")
+    folder = tmp_path / "hkunlp" / "instructor-base"
+    reference.save(str(folder))
+    assert serve(folder, "torch").config.pooler.include_prompt
+    reference.set_pooling_include_prompt(False)
+    texts = list(TEXTS[1:])
+    expected = reference.encode(texts, prompt=TASK, batch_size=1)
+    with LLM(str(folder), dtype="float32", threads=1) as llm:
+        found = [
+            item.embedding for item in llm.embed(texts, prompt=TASK, truncate_prompt_tokens=-1)
+        ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -1,11 +1,13 @@
 """Embedders whose own code, not a file, says how an instruction stands before a text.
 
-NV-Embed (arXiv:2405.17428) and GritLM (arXiv:2402.09906) leave it out of the mean. Facts: the
-config.json of the one, the model card of the other. It knows no tokens.
+NV-Embed (arXiv:2405.17428), GritLM (arXiv:2402.09906) and INSTRUCTOR (arXiv:2212.09741) leave it
+out of the mean. Facts: the config.json of the first, the model card of the second, and what
+sentence-transformers 6.2 does for the third. It knows no tokens.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from cenote.config import architectures
@@ -18,8 +20,17 @@ NV_EMBED = "nvembed"
 _EMBED = "<|embed|>\n"
 
 
-def with_instructions(config: PoolerConfig, hf: Raw) -> PoolerConfig:
-    """`config` with what is known of the model that `hf` (its config.json) describes."""
+# INSTRUCTOR is a T5 like others: it is known by its releases' names.
+_INSTRUCTOR = re.compile(r"(?:^|[/\\])instructor-(?:base|large|xl)[/\\]*$")
+
+
+def with_instructions(config: PoolerConfig, hf: Raw, name: str) -> PoolerConfig:
+    """`config` with what is known of the model that `hf` (its config.json) describes.
+
+    `name` is what the user called it.
+    """
+    if _INSTRUCTOR.search(name):
+        return replace(config, include_prompt=False)
     if architectures.is_gritlm(hf):
         return replace(
             config,

@@ -60,7 +60,8 @@ def load_pooler_config(folder: Path, hf: Raw, engine: EngineConfig) -> PoolerCon
     modules = read_modules(folder)
     settings = read_object(folder / _SETTINGS)
     _check_modules(modules)
-    config = with_instructions(_from_modules(modules) if modules else _default(hf), hf)
+    config = _from_modules(modules) if modules else _default(hf)
+    config = with_instructions(config, hf, engine.model)
     limit = config.max_seq_length or _positions(hf)
     colbert = load_colbert_config(folder, hf, settings, modules, limit=limit)
     if colbert is not None:
@@ -127,7 +128,7 @@ def _from_modules(modules: Sequence[Module]) -> PoolerConfig:
 
 def _max_seq_length(module: Module) -> int | None:
     value = module.config.get("max_seq_length")
-    if value is not None and (not isinstance(value, int) or value < 1):
+    if value is not None and (type(value) is not int or value < 1):
         raise ModelLoadError(f"max_seq_length must be a positive integer, not {value!r}.")
     return value
 
