@@ -32,6 +32,18 @@ from cenote.errors import CenoteError, ModelLoadError
 
 MEMORY = 2 << 30  # bytes of addresses more than before
 SECONDS = 20
+_ABSENT = {
+    "type": "TemplateProcessing",
+    "single": [
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ],
+    "pair": [
+        {"Sequence": {"id": "A", "type_id": 0}},
+        {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+    ],
+    "special_tokens": {},
+}
 TEXTS = ["a", "how do you reset it", "emoji 😀 naïve"]
 EXAMPLES = 200
 # What a message may name besides files, fields and tensors.
@@ -111,6 +123,9 @@ def test_a_whole_folder_works(form: str, folders: dict[str, Path]) -> None:
         ("decoder", "config.json", {"quantization_config": {"quant_method": "awq"}}, "awq"),
         ("cross_encoder", "config.json", {"id2label": {}, "num_labels": 10**12}, "num_labels"),
         ("colbert", "artifact.metadata", {"query_token_id": 7}, "query_token_id"),
+        ("embedder", "sentence_bert_config.json", {"max_seq_length": True}, "max_seq_length"),
+        ("cross_encoder", "config.json", {"classifier_from_token": ["a", "b"]}, "['a', 'b']"),
+        ("embedder", "tokenizer.json", {"post_processor": _ABSENT}, "tokenizer can't encode"),
     ],
 )
 def test_what_asks_for_too_much_or_for_nonsense_is_named(

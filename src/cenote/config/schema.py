@@ -151,8 +151,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str | int) for item in value)
+def _is_list(value: object, kinds: tuple[type, ...] = (str, int)) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kinds) for item in value)
 
 
 _KINDS: tuple[tuple[frozenset[str], str, Callable[[Any], bool]], ...] = (
@@ -163,7 +163,7 @@ _KINDS: tuple[tuple[frozenset[str], str, Callable[[Any], bool]], ...] = (
     (
         _LISTED,
         "a string or a list of them",
-        lambda value: isinstance(value, str) or _is_list(value),
+        lambda value: isinstance(value, str) or _is_list(value, (str,)),
     ),
     (_MAPS, "a map", lambda value: isinstance(value, Mapping)),
 )

@@ -52,10 +52,21 @@ def load_tokenizer_files(folder: Path, pooler: PoolerConfig) -> TokenizerFiles:
     side = settings.get("truncation_side", "right")
     if side not in ("left", "right"):
         raise ModelLoadError(f"tokenizer_config.json: truncation_side {side!r} is unknown.")
+    _try(folder, backend)
     names = settings.get("model_input_names") or None
     if not isinstance(names, list | None):
         raise ModelLoadError(f"tokenizer_config.json: model_input_names {names!r} is not a list.")
     return TokenizerFiles(backend, special, side, None if names is None else tuple(names))
+
+
+def _try(folder: Path, backend: Backend) -> None:
+    """Raises `ModelLoadError` for a tokenizer that was read, but breaks on a text."""
+    try:
+        backend.encode("a", "b")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception
+        raise ModelLoadError(f"{folder}: its tokenizer can't encode a text: {error}") from None
 
 
 def read_vocabulary(folder: Path) -> Backend:

@@ -93,6 +93,11 @@ def _fill(model: PoolingModel, config: ModelConfig) -> None:
     """Weights from the checkpoint; the classifier of a reranker from its language model's head."""
     rules, made = model.weight_rules, {}
     if config.reranker is not None and config.reranker.tokens:
+        if "classifier.weight" not in model.state_dict():
+            raise ModelLoadError(
+                f"{config.architecture} has a classifier of its own and can't score by the logits "
+                f"of the tokens {list(config.reranker.tokens)}."
+            )
         made["classifier.weight"] = read_token_head(config, config.reranker, rules)
         rules = (*IGNORED, *rules)
     load_weights(model, rules, config.transformer_path, None, made)
