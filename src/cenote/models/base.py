@@ -6,6 +6,7 @@ rows of hidden states; which rows, and what is done with the result, is the pool
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -45,7 +46,7 @@ class PoolingModel(nn.Module):
     info: ClassVar[ModelInfo] = ModelInfo()
     weight_rules: ClassVar[tuple[Rule, ...]] = ()
     classifier: nn.Module  # rows to logits; models whose head is classify or token_classify
-    head: nn.Module  # rows to vocabulary logits; models whose head is vocab
+    head: nn.Module  # rows to runs of vocabulary logits; models whose head is vocab
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -95,7 +96,8 @@ class PoolingModel(nn.Module):
         """Token vectors `[n, dim]` float32 of rows `[n, hidden]`; the rows where there is none."""
         return rows
 
-    def vocab_logits(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32 of rows `[n, hidden]`; only with a language-model `head`."""
-        logits: Tensor = self.head(rows)
+    def vocab_logits(self, rows: Tensor) -> Iterator[Tensor]:
+        """Logits of rows `[n, hidden]`, by runs of the vocabulary in its order, each `[n, entries]`
+        float32; only with a language-model `head`."""
+        logits: Iterator[Tensor] = self.head(rows)
         return logits

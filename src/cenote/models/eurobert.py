@@ -5,6 +5,7 @@ Encoder, classifiers and masked LM. It knows nothing of pooling.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, cast
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
-from cenote.layers.linear import Linear
+from cenote.layers.packing import WeightForm
+from cenote.layers.vocabulary import VocabularyProduct
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ClassifyPooling, ModelInfo
 from cenote.models.heads import Classifier, TokenClassifier
@@ -71,15 +73,25 @@ class EuroBertForTokenClassification(TokenClassifier, EuroBertModel):
 class LMHead(nn.Module):
     """One matrix from a row to its logits; not the word table."""
 
+    bias: nn.Parameter | None
+    product: VocabularyProduct
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        bias = bool(config.hf.get("mlp_bias", False))
-        self.out = Linear(config.hidden_size, config.vocab_size, bias=bias)
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.hidden_size))
+        biased = bool(config.hf.get("mlp_bias", False))
+        bias = torch.empty(config.vocab_size, dtype=torch.float32)
+        self.register_parameter("bias", nn.Parameter(bias) if biased else None)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32."""
-        logits: Tensor = self.out(rows, out_dtype=torch.float32)
-        return logits
+    def pack(self, form: WeightForm) -> None:
+        """Prepares the matrix."""
+        self.product = VocabularyProduct(self.weight, self.bias, form.dtype)
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
+
+    def forward(self, rows: Tensor) -> Iterator[Tensor]:
+        """Logits `[n, entries]` float32, run by run of the vocabulary."""
+        return self.product(rows)
 
 
 class EuroBertForMaskedLM(EuroBertModel):
@@ -88,7 +100,7 @@ class EuroBertForMaskedLM(EuroBertModel):
     info: ClassVar[ModelInfo] = ModelInfo(head="vocab")
     weight_rules: ClassVar[tuple[Rule, ...]] = (
         *BODY_RULES,
-        Rename(r"lm_head\.(weight|bias)", r"head.out.\1"),
+        Rename(r"lm_head\.(weight|bias)", r"head.\1"),
     )
 
     def __init__(self, config: ModelConfig) -> None:

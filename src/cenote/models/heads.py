@@ -6,6 +6,7 @@ their weights. A model with a head names the head's class before its encoder's a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
-from cenote.kernels.linear import LinearWeight, linear
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packing import WeightForm
+from cenote.layers.vocabulary import VocabularyProduct
 from cenote.models.base import ModelInfo, PoolingModel
 
 
@@ -51,7 +52,7 @@ class MaskedLMHead(nn.Module):
     """
 
     bias: nn.Parameter | None
-    decoder: LinearWeight
+    decoder: VocabularyProduct
 
     def __init__(
         self,
@@ -82,12 +83,12 @@ class MaskedLMHead(nn.Module):
         """Prepares the transform, and the word table as a matrix."""
         self.dense.pack(form)
         self.norm.pack(form)
-        self.decoder = LinearWeight.prepare(self.tied[0].words, self.bias, form.dtype)
+        self.decoder = VocabularyProduct(self.tied[0].words, self.bias, form.dtype)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32."""
+    def forward(self, rows: Tensor) -> Iterator[Tensor]:
+        """Logits `[n, entries]` float32, run by run of the vocabulary."""
         rows = self.dense(rows, activation=self.activation, post_norm=self.norm.prepared)
-        return linear(rows, self.decoder, out_dtype=torch.float32)
+        return self.decoder(rows)
 
 
 class TextClassifier(PoolingModel):

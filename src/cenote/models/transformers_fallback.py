@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -189,17 +189,16 @@ class TransformersForMaskedLM(_HeadOnRows):
             hidden = self.body_network(input_ids=ids, return_dict=True)[0][0]
             self.given = GivenRows()
             setattr(network, str(network.base_model_prefix), self.given)
-            if not torch.allclose(self.vocab_logits(hidden), logits, rtol=1e-2, atol=1e-2):
+            if not torch.allclose(next(self.vocab_logits(hidden)), logits, rtol=1e-2, atol=1e-2):
                 raise ModelLoadError(
                     f"The head of {self.config.architecture} is no function of single rows."
                 )
 
-    def vocab_logits(self, rows: Tensor) -> Tensor:
-        """Logits `[n, vocab]` float32 of rows `[n, hidden]`."""
+    def vocab_logits(self, rows: Tensor) -> Iterator[Tensor]:
+        """Logits `[n, vocab]` float32 of rows `[n, hidden]`: all of the vocabulary is one run."""
         self.given.rows = rows.to(next(self.network.parameters()).dtype).unsqueeze(0)
         ids = torch.zeros((1, rows.shape[0]), dtype=torch.long, device=rows.device)
-        logits: Tensor = self.network(input_ids=ids, return_dict=True).logits[0]
-        return logits.float()
+        yield self.network(input_ids=ids, return_dict=True).logits[0].float()
 
 
 class TransformersEncoderDecoderClassifier(_HeadOnRows):

@@ -8,21 +8,32 @@ knows nothing of token strings or scoring.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from cenote.config.pooling import SparseConfig
 from cenote.errors import ModelLoadError
+from cenote.kernels.pooling import pool
 from cenote.layers.packed import PackedBatch
 from cenote.loader.checkpoint import open_checkpoint
 from cenote.models.base import PoolingModel
 from cenote.params import PoolingParams
 from cenote.poolers.base import Pooled
 
-# Rows of logits that exist at once: 256 × 30,522 float32 are 31 MB.
-CHUNK_ROWS = 256
+# Rows that meet the vocabulary at once.
+CHUNK_ROWS = 512
+
+
+class _Piece(NamedTuple):
+    """A sequence of the batch, or a part of it, in a chunk of rows."""
+
+    sequence: int
+    rows: int
+    is_last: bool
 
 
 class SparsePooler:
@@ -57,29 +68,29 @@ class SparsePooler:
         """
         results: list[Pooled] = []
         running: Tensor | None = None  # [vocab], of the sequence that the last chunk broke off
-        used = 0  # rows of the current sequence that are in `running`
-        for start in range(0, batch.num_tokens, CHUNK_ROWS):
-            logits = self.model.vocab_logits(hidden[start : start + CHUNK_ROWS])
-            at = 0
-            while at < logits.shape[0]:
-                index = len(results)
-                rows = min(batch.seq_lens[index] - used, logits.shape[0] - at)
-                raw = params[index].use_activation is False
-                part = self._reduce(logits[at : at + rows], raw)
+        for first in range(0, batch.num_tokens, CHUNK_ROWS):
+            chunk = hidden[first : first + CHUNK_ROWS]
+            pieces = _pieces(batch, first, chunk.shape[0])
+            raw = [params[piece.sequence].use_activation is False for piece in pieces]
+            runs = [self._reduce(logits, pieces, raw) for logits in self.model.vocab_logits(chunk)]
+            for piece, part in zip(pieces, torch.cat(runs, dim=1), strict=True):
                 running = part if running is None else self._merge(running, part)
-                at, used = at + rows, used + rows
-                if used == batch.seq_lens[index]:
-                    weights = self._weights(running, raw)
+                if piece.is_last:
+                    item = params[piece.sequence]
+                    weights = self._weights(running, item.use_activation is False)
                     ids = weights.nonzero().squeeze(1)
-                    results.append(sparse(weights[ids], ids, params[index]))
-                    running, used = None, 0
+                    results.append(sparse(weights[ids], ids, item))
+                    running = None
         return results
 
-    def _reduce(self, logits: Tensor, raw: bool) -> Tensor:
-        """`[rows, vocab] → [vocab]`. The largest weight is the weight of the largest logit."""
+    def _reduce(self, logits: Tensor, pieces: Sequence[_Piece], raw: Sequence[bool]) -> Tensor:
+        """`[rows, entries] → [pieces, entries]`; the largest weight is the largest logit's."""
+        sizes = [piece.rows for piece in pieces]
         if self.config.strategy == "max":
-            return logits.amax(dim=0)
-        return self._activate(logits, raw).sum(dim=0)
+            ends = torch.tensor([0, *accumulate(sizes)], dtype=torch.int32, device=logits.device)
+            return pool(logits, ends, "max")
+        parts = zip(logits.split_with_sizes(sizes), raw, strict=True)
+        return torch.stack([self._activate(part, own).sum(dim=0) for part, own in parts])
 
     def _merge(self, first: Tensor, second: Tensor) -> Tensor:
         if self.config.strategy == "max":
@@ -95,6 +106,19 @@ class SparsePooler:
             return positive
         once = torch.log1p(positive)
         return torch.log1p(once) if self.config.activation == "log1p_relu" else once
+
+
+def _pieces(batch: PackedBatch, first: int, rows: int) -> list[_Piece]:
+    """The sequences, or parts of them, in `rows` rows of the pack from `first` on."""
+    pieces = []
+    start = 0
+    for index, length in enumerate(batch.seq_lens):
+        end = start + length
+        inside = min(end, first + rows) - max(start, first)
+        if inside > 0:
+            pieces.append(_Piece(index, inside, is_last=end <= first + rows))
+        start = end
+    return pieces
 
 
 def sparse(weights: Tensor, ids: Tensor, params: PoolingParams) -> Pooled:
