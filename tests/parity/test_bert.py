@@ -237,7 +237,9 @@ def test_dense_modules_and_normalising_are_those_of_sentence_transformers(
     torch.manual_seed(3)
     extra = [
         models.Dense(64, 24, activation_function=activation),
-        models.Dense(24, 12, bias=False, activation_function=torch.nn.Identity()),
+        models.Dense(24, 24, activation_function=torch.nn.Tanh(), use_residual=True),
+        models.Dense(24, 18, bias=False, activation_function=torch.nn.Tanh(), use_residual=True),
+        models.Dense(18, 12, bias=False, activation_function=torch.nn.Identity()),
         models.Normalize(),
     ]
     pooling = {"pooling_mode": ("mean", "max")}

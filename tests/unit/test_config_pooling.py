@@ -190,7 +190,6 @@ def test_dense_activation_is_tanh_unless_it_says_otherwise(tmp_path: Path) -> No
     [
         ({"activation_function": "evil.module.Function"}, "evil.module.Function"),
         ({"activation_function": "torch.nn.modules.activation.Strange"}, "Strange"),
-        ({"use_residual": True}, "use_residual"),
         ({"in_features": None}, "in_features must be an integer"),
     ],
 )

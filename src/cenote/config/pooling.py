@@ -17,13 +17,17 @@ Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 @dataclass(frozen=True, slots=True)
 class DenseConfig:
-    """One Dense module of a sentence-transformers model; weights lie in `folder` (relative)."""
+    """One Dense module of a sentence-transformers model; weights lie in `folder` (relative).
+
+    `residual`: what goes in is added to what comes out, by a matrix where their sizes differ.
+    """
 
     folder: str
     in_features: int
     out_features: int
     bias: bool
     activation: str  # an activation of kernels.activation: identity, tanh, gelu_erf, relu, silu…
+    residual: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,8 +183,6 @@ def dense_config(module: Module) -> DenseConfig:
             raise ModelLoadError(
                 f"{where}: {key} must be an integer from 1 to {MAX_WIDTH}, not {value!r}."
             )
-    if config.get("use_residual"):
-        raise ModelLoadError(f"{where}: use_residual is not supported.")
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     return DenseConfig(
         folder=module.folder,
@@ -194,6 +192,7 @@ def dense_config(module: Module) -> DenseConfig:
         activation="identity"
         if activation is None
         else from_class_path(activation, where=f"{where}, activation_function"),
+        residual=bool(config.get("use_residual", False)),
     )
 
 

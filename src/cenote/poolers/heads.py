@@ -6,6 +6,7 @@ Everything runs in float32, whatever the model computes in. It knows no pooling 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,19 +29,29 @@ ClassActivation = Callable[[Tensor], Tensor]
 
 
 class Dense(nn.Module):
-    """activation(linear(rows)): a Dense module of a sentence-transformers folder."""
+    """activation(linear(rows)), and the rows or residual(rows) added where that is wanted: a Dense
+    module of a sentence-transformers folder."""
 
     def __init__(self, config: DenseConfig) -> None:
         super().__init__()
-        self.activation = config.activation
-        self.linear = Linear(
-            config.in_features, config.out_features, bias=config.bias, dtype=torch.float32
-        )
+        self.activation, self.adds_rows = config.activation, config.residual
+        make = partial(Linear, config.in_features, config.out_features, dtype=torch.float32)
+        self.linear = make(bias=config.bias)
+        narrows = config.residual and config.in_features != config.out_features
+        self.residual = make(bias=False) if narrows else None
+
+    def pack(self, form: WeightForm) -> None:
+        """Prepares the products."""
+        for product in (self.linear, self.residual):
+            if product is not None:
+                product.pack(form)
 
     def forward(self, rows: Tensor) -> Tensor:
         """`[n, in_features] → [n, out_features]` float32."""
-        out: Tensor = self.linear(rows)
-        return activate(self.activation, out)
+        out = activate(self.activation, self.linear(rows))
+        if not self.adds_rows:
+            return out
+        return out + (rows if self.residual is None else self.residual(rows))
 
 
 def load_dense(folder: Path, modules: Sequence[DenseConfig], device: torch.device) -> list[Dense]:
@@ -56,7 +67,7 @@ def load_dense(folder: Path, modules: Sequence[DenseConfig], device: torch.devic
             dense = Dense(config)
         load_weights(dense, _DENSE_RULES, folder / config.folder, torch.float32)
         dense.requires_grad_(False).eval().to(device)
-        dense.linear.pack(WeightForm(torch.float32))
+        dense.pack(WeightForm(torch.float32))
         loaded.append(dense)
     return loaded
 
