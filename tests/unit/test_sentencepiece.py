@@ -144,6 +144,18 @@ def test_settings_of_the_folder_are_followed(folders: dict[str, Path], tmp_path:
     assert read_vocabulary(tmp_path).encode("a").tokens == ["<s>", "▁a"]
 
 
+def test_added_tokens_have_the_ids_that_the_folder_gives(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """DeBERTa v3's mask is not in its model file."""
+    (tmp_path / "added_tokens.json").write_text('{"[MASK]": 450}')
+    backend = _changed(folders["DebertaV2"], tmp_path)
+    assert backend.encode("a [MASK]").ids[-2] == 450
+    (tmp_path / "added_tokens.json").write_text('{"[MASK]": 128000}')
+    with pytest.raises(ModelLoadError, match="has id 128000, but in the vocabulary it is 450"):
+        read_vocabulary(tmp_path)
+
+
 def test_alberts_own_cleaning(folders: dict[str, Path], tmp_path: Path) -> None:
     cleaned = _changed(folders["Albert"], tmp_path, do_lower_case=True, keep_accents=False)
     assert cleaned.encode("``Náme'' ").ids == cleaned.encode('"name"').ids

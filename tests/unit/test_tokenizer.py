@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
@@ -18,6 +19,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from cenote.config.engine import EngineConfig
 from cenote.config.model import load_model_config
 from cenote.errors import InputTooLong, InvalidRequest, ModelLoadError
+from cenote.loader.tokenizer_files import read_vocabulary
 from cenote.params import TruncationSide
 from cenote.processors.tokenizer import Encoded, Tokenizer
 
@@ -368,6 +370,34 @@ def test_vocabulary_file_alone_gives_the_same_tokens(
     ids = own.encode(texts)[0].ids
     assert own.decode(ids) == tokenizer.decode(ids)
     assert own.special_ids == tokenizer.special_ids
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Qwen2"])
+def test_byte_level_merges_without_tokens_around_texts(
+    family: str, byte_folder: Path, tmp_path: Path
+) -> None:
+    model = json.loads((byte_folder / "tokenizer.json").read_text())["model"]
+    vocabulary = {token: index for token, index in model["vocab"].items() if token[0] != "<"}
+    ids = {token: index for index, token in enumerate([*vocabulary, "<|endoftext|>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    pairs = (" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"])
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *pairs]))
+    added = {str(len(ids)): {"content": "<|im_start|>", "special": True, "normalized": False}}
+    own = {"tokenizer_class": f"{family}Tokenizer", "added_tokens_decoder": added}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(own))
+    backend = read_vocabulary(tmp_path)
+    reference = getattr(transformers, f"{family}Tokenizer").from_pretrained(tmp_path)
+    texts = ["the water don't 1234 hold", " é e\u0301 \n\n x", "<|im_start|>a<|endoftext|>", "日本"]
+    for text in texts:
+        assert backend.encode(text).ids == reference(text)["input_ids"], text
+    assert backend.encode("a", "a").ids == 2 * backend.encode("a").ids
+    wrong = {**own, "added_tokens_decoder": {"7000": {"content": "<|im_end|>"}}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(wrong))
+    with pytest.raises(ModelLoadError, match=r"'<\|im_end\|>' has id 7000"):
+        read_vocabulary(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"a": {}}}')
+    with pytest.raises(ModelLoadError, match="added_tokens_decoder or added_tokens"):
+        read_vocabulary(tmp_path)
 
 
 def test_merges_alone_give_the_tokens_of_the_reference(byte_folder: Path, tmp_path: Path) -> None:

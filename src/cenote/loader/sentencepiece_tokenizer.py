@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE, Unigram
 
 from cenote.errors import ModelLoadError
+from cenote.loader.added_tokens import add_listed_tokens
 from cenote.loader.sentencepiece import Kind, Piece, SentencePiece, read_sentencepiece
 
 FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
@@ -107,6 +108,7 @@ def from_sentencepiece(
         raise ModelLoadError(f"{path} makes no tokenizer: {error}") from error
     backend.pre_tokenizer = _pre_tokenizer(model, pieces, settings)
     backend.decoder = _decoder(model)
+    add_listed_tokens(backend, path.parent, settings)
     tokens = [piece.text for piece in pieces if piece.kind == Kind.CONTROL]
     backend.add_special_tokens(
         [

@@ -12,18 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE, WordPiece
 
 from cenote.config.files import read_object
 from cenote.config.pooling import PoolerConfig
 from cenote.errors import ModelLoadError
+from cenote.loader.added_tokens import add_listed_tokens
 from cenote.loader.sentencepiece_tokenizer import FILES, REMEDY, from_sentencepiece
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
+
+_GPT2_END = "<|endoftext|>"
+# How Qwen2 cuts a text ahead of its merges: each digit stands alone.
+_QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +125,38 @@ def _from_vocabulary(
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
+    add_listed_tokens(backend, path.parent, settings)
     _add_special_tokens(backend, tokens, path)
     return backend
 
 
-def _from_merges(folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]) -> Backend:
-    """A byte-level BPE tokenizer (Radford et al. 2019), with RoBERTa's or BERT's special tokens."""
+def _from_merges(folder: Path, settings: Mapping[str, Any], special: dict[str, str]) -> Backend:
+    """A byte-level BPE tokenizer (Radford et al. 2019): with RoBERTa's or BERT's special tokens
+    around texts, or with none in a vocabulary that has neither (GPT-2, Qwen2)."""
     try:
         vocabulary, merges = BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
         backend = Backend(BPE(vocabulary, merges))
     except Exception as error:  # the library raises plain Exception
         raise ModelLoadError(f"{folder}: vocab.json or merges.txt is broken: {error}") from error
     prefix = bool(settings.get("add_prefix_space", False))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    if str(settings.get("tokenizer_class")).startswith("Qwen2"):
+        backend.normalizer = normalizers.NFC()
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(_QWEN2_WORDS), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=prefix, use_regex=False),
+            ]
+        )
+    else:
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     backend.decoder = decoders.ByteLevel()
+    add_listed_tokens(backend, folder, settings)
+    if vocabulary.keys().isdisjoint((_ROBERTA["cls"], _BERT["cls"], special.get("cls"))):
+        for role in ("bos", "eos", "unk"):
+            special.setdefault(role, _GPT2_END)
+        known = [token for token in special.values() if backend.token_to_id(token) is not None]
+        backend.add_special_tokens([AddedToken(token, normalized=False) for token in known])
+        return backend
     tokens = {**(_ROBERTA if _ROBERTA["cls"] in vocabulary else _BERT), **special}
     _add_special_tokens(backend, tokens, folder / "vocab.json", prefix=prefix)
     return backend
