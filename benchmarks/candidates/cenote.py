@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.work import Array, MaxSimWork, RerankWork
 from cenote import LLM
 from cenote.engine.core import EngineCore
 from cenote.kernels.maxsim import maxsim, maxsim_torch
 from cenote.runner.late_interaction_runner import LateInteractionRunner
+
+STEP_ROWS = 2048
 
 
 class Embedder:
@@ -85,7 +88,7 @@ class Reranker:
 
 
 class MaxSim:
-    """Documents packed, then one call of the kernel (`native`) or of its oracle."""
+    """Documents packed as in a step, then a call of the kernel (`native`) or of its oracle."""
 
     def __init__(self, name: str, model: str, native: bool) -> None:
         self.name = name
@@ -95,10 +98,20 @@ class MaxSim:
         query = torch.from_numpy(work.query)
         documents = [torch.from_numpy(rows) for rows in work.documents]
         for _ in range(work.times):
-            bounds = [0, *accumulate(len(rows) for rows in documents)]
-            packed = torch.cat(documents)
-            scores = self._score(query, packed, torch.tensor(bounds, dtype=torch.int32))
-        return scores.numpy()
+            scores = [self._score(query, *pack) for pack in _packs(documents)]
+        return torch.cat(scores).numpy()
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+def _packs(documents: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Rows and bounds of so many documents as the engine runs in one step."""
+    first, rows = 0, 0
+    for end, document in enumerate(documents, start=1):
+        rows += len(document)
+        if rows >= STEP_ROWS or end == len(documents):
+            part = documents[first:end]
+            bounds = [0, *accumulate(len(one) for one in part)]
+            yield torch.cat(list(part)), torch.tensor(bounds, dtype=torch.int32)
+            first, rows = end, 0
