@@ -229,6 +229,7 @@ def test_a_common_prefix_within_one_step_gives_the_same(kernels: str, llama: Pat
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn"])
 def test_rotary_scaling_survives_chunks(kind: str, make_tiny: MakeTiny) -> None:
     scaling = {"rope_type": kind, "factor": 2.0, "rope_theta": 100.0}
+    scaling |= {"original_max_position_embeddings": 32} if kind != "linear" else {}
     config = {**SETTINGS, "max_position_embeddings": 64, "rope_parameters": scaling}
     folder = make_tiny("LlamaModel", "bpe", **config)
     engine = core(folder, kernels="torch", max_model_len=64)

@@ -74,7 +74,9 @@ def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeC
             f"config.json: rotary scaling of type {kind!r} is not supported; known: "
             f"{', '.join(_KINDS)}."
         )
-    original = int(_number({**hf, **settings}, (*_ORIGINAL, *POSITIONS), 0))
+    # Dynamic scaling begins at the model's positions, whatever else is said (transformers 5.24).
+    lengths = (*POSITIONS, *_ORIGINAL) if kind == "dynamic" else (*_ORIGINAL, *POSITIONS)
+    original = int(_number({**hf, **settings}, lengths, 0))
     factor = settings.get("factor")
     if kind in _BY_ORIGINAL and not original:
         raise ModelLoadError(
