@@ -42,7 +42,7 @@ def export(folder: str, *, head: bool) -> Path:
     axes = {0: "batch", 1: "tokens"}
     torch.onnx.export(
         _Graph(model, head),
-        (sample, sample, sample),
+        (sample, sample, torch.zeros_like(sample)),
         str(part),
         input_names=list(INPUTS),
         output_names=["out"],
