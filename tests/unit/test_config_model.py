@@ -136,6 +136,43 @@ def test_wrong_field_is_named(tmp_path: Path, change: dict[str, Any], message: s
         load(tmp_path, {**BERT, **change})
 
 
+def test_positions_that_padding_leaves_none_of_are_refused(tmp_path: Path) -> None:
+    roberta = {**BERT, "model_type": "roberta", "pad_token_id": 511}
+    with pytest.raises(ModelLoadError, match="512 leaves none after pad_token_id 511"):
+        load(tmp_path, roberta)
+
+
+def test_null_says_that_a_field_is_absent_but_for_windows(tmp_path: Path) -> None:
+    config = load(tmp_path, {**BERT, "pad_token_id": None, "sliding_window": None})
+    assert "pad_token_id" not in config.hf
+    assert config.hf["sliding_window"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("num_hidden_layers", 10**12, "num_hidden_layers must be at most 1024"),
+        ("max_position_embeddings", "x", "max_position_embeddings must be an integer of at least"),
+        ("rope_theta", float("inf"), "rope_theta must be a finite number, not inf"),
+        ("norm_bias", "yes", "norm_bias must be true or false, not 'yes'"),
+        ("layer_types", 3, "layer_types must be a list of names or numbers, not 3"),
+        ("pos_att_type", [1], "pos_att_type must be a string or a list of them"),
+        ("task_instructions", "q", "task_instructions must be a map, not 'q'"),
+        ("text_config", {"vocab_size": 0}, "vocab_size must be a positive integer, not 0"),
+        ("quantization_config", {"quant_method": "gptq"}, "quantization_config .*gptq"),
+    ],
+)
+def test_every_known_field_is_checked(field: str, value: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=message):
+        load(tmp_path, {**BERT, field: value})
+
+
+def test_what_is_no_file_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(ModelLoadError, match=r"config\.json is not a file"):
+        load(tmp_path)
+
+
 def test_folder_without_config_says_so(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"has no config\.json"):
         load(tmp_path)

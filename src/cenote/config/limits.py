@@ -42,14 +42,20 @@ def position_limit(hf: fields.Raw, model_type: str) -> int | None:
         return None
     limit = fields.positive_int(hf, fields.POSITIONS)
     if model_type in _OFFSET_POSITIONS:
-        limit -= int(hf.get("pad_token_id", 1)) + 1
+        padding = int(hf.get("pad_token_id", 1))
+        if limit <= padding + 1:
+            raise ModelLoadError(
+                f"config.json: positions count from pad_token_id + 1, and {fields.POSITIONS[0]} "
+                f"{limit} leaves none after pad_token_id {padding}."
+            )
+        limit -= padding + 1
     return limit
 
 
 def tokenizer_limit(folder: Path) -> int | None:
     """`model_max_length` of tokenizer_config.json where it is a real limit."""
     value = read_object(folder / "tokenizer_config.json").get("model_max_length")
-    if isinstance(value, int | float) and 0 < value < _SANE_TOKENIZER_LENGTH:
+    if isinstance(value, int | float) and 1 <= value < _SANE_TOKENIZER_LENGTH:
         return int(value)
     return None
 
