@@ -110,6 +110,24 @@ def test_missing_shard_is_named(tmp_path: Path) -> None:
         load_weights(tiny_on_meta(), RULES, tmp_path, torch.float32)
 
 
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": "../other/model.safetensors"}, r"outside the folder: \['\.\./other/model"),
+        ({"a": "/etc/passwd"}, "outside the folder"),
+        ({"a": None}, r"not there: \['None'\]"),
+        (["model-1.safetensors"], "weight_map is not a map"),
+        ("model-1.safetensors", "weight_map is not a map"),
+    ],
+)
+def test_an_index_of_other_files_is_refused(
+    weight_map: object, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(ModelLoadError, match=message):
+        load_weights(tiny_on_meta(), RULES, tmp_path, torch.float32)
+
+
 def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path) -> None:
     tensors = checkpoint()
     del tensors["attention.key.bias"], tensors["counts"]

@@ -76,13 +76,8 @@ def _is_pointer(file: Path) -> bool:
 
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files that hold a model's weights, by the index where there is one."""
-    index = read_object(folder / _INDEX).get("weight_map")
-    if index:
-        files = [folder / name for name in sorted(set(map(str, index.values())))]
-        missing = [file.name for file in files if not file.is_file()]
-        if missing:
-            raise ModelLoadError(f"{folder}: {_INDEX} names files that are not there: {missing}.")
-        return files
+    if index := read_object(folder / _INDEX).get("weight_map"):
+        return _listed(folder, index)
     if (folder / _SINGLE).is_file():
         return [folder / _SINGLE]
     found = sorted(folder.glob("*.safetensors"))
@@ -94,6 +89,20 @@ def weight_files(folder: Path) -> list[Path]:
             f"{[file.name for file in found]}."
         )
     raise ModelLoadError(_no_weights(folder))
+
+
+def _listed(folder: Path, index: Any) -> list[Path]:
+    """The files of an index's `weight_map`."""
+    if not isinstance(index, dict):
+        raise ModelLoadError(f"{folder / _INDEX}: weight_map is not a map of tensors to files.")
+    names = sorted(set(map(str, index.values())))
+    outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise ModelLoadError(f"{folder / _INDEX} names files outside the folder: {outside}.")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ModelLoadError(f"{folder}: {_INDEX} names files that are not there: {missing}.")
+    return [folder / name for name in names]
 
 
 def _no_weights(folder: Path) -> str:
