@@ -362,6 +362,16 @@ def test_stats_tells_the_latest_step(core: EngineCore) -> None:
     assert told["request_entries"] == told["score_groups"] == told["query_cache_bytes"] == 0
 
 
+def test_stats_wait_until_the_runner_knows_what_has_ended(core: EngineCore) -> None:
+    core.add([request("a", [1, 2])])
+    assert core.ready_for("stats")
+    assert core.step().outputs
+    assert not core.ready_for("stats")
+    assert not core.step().outputs
+    assert core.ready_for("stats")
+    assert core.control("stats", {})["request_entries"] == 0
+
+
 # --- new weights --------------------------------------------------------------------------------
 
 

@@ -200,8 +200,11 @@ class EngineCore:
     # --- control --------------------------------------------------------------------------------
 
     def ready_for(self, method: str) -> bool:
-        """Whether `control` may be called now. If not, only what has begun is scheduled from now
-        on: call `step` until it may."""
+        """Whether `control` may be called now. If not, call `step` until it may; for those that
+        need a quiet moment, only what has begun is scheduled from now on."""
+        if method == "stats":
+            # What has ended just now is still to be told to the runner.
+            return self.scheduler.is_busy or not self.scheduler.has_work
         if method not in QUIET_METHODS:
             return True
         self.scheduler.park()
