@@ -44,7 +44,11 @@ struct Source {
 template <class From, class To>
 CENOTE_INLINE void copy_row(const From* from, int64_t columns, To* to) {
   if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, columns * sizeof(To));
+    // By a size that the compiler knows: a head's row is too short for a call.
+    constexpr int64_t kStep = 32 / sizeof(To);
+    int64_t d = 0;
+    for (; d + kStep <= columns; d += kStep) std::memcpy(to + d, from + d, kStep * sizeof(To));
+    if (d < columns) std::memcpy(to + d, from + d, (columns - d) * sizeof(To));
   } else {
     for (int64_t d = 0; d < columns; d += kLanes) {
       store_up_to(to + d, load_up_to(from + d, columns - d), columns - d);

@@ -47,42 +47,51 @@ struct Column<Dot, true> {
   }
 };
 
-// Calls `emit(row, column, value)` with f(sums + bias) for each vector of the tile.
-template <class Dot, Activation kActivation, class Emit>
+// A sink is where tiles go. `sink.column(tile, c)` is the place of the vector that starts in column c of
+// the tile: `lanes`, how many of its floats are wanted (none where it is 0 or less), and `put(row, x)`.
+
+// Puts f(sums + bias) of each vector of the tile into the sink.
+template <class Dot, Activation kActivation, class Sink>
 void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_scales,
-               const Emit& emit) {
+               const Sink& sink) {
   constexpr bool kCoarse = !std::is_same_v<typename Dot::Weight, float>;
   for (int panel = 0; panel < tile.columns; panel += kPanel) {
     Column<Dot> columns[kPanelVectors];
+    typename Sink::Place places[kPanelVectors];
     for (int v = 0; v < kPanelVectors; ++v) {
       columns[v] = Column<Dot>(weight, tile.first_column + panel + v * kLanes);
+      places[v] = sink.column(tile, panel + v * kLanes);
     }
-    for (int r = 0; r < tile.rows; ++r) {
+    const float* sums = tile.at(0, panel);
+    for (int r = 0; r < tile.rows; ++r, sums += tile.columns) {
       const Vec row_scale = kQuantised<Dot> ? set1(row_scales[tile.first_row + r]) : zero();
       for (int v = 0; v < kPanelVectors; ++v) {
-        const int c = panel + v * kLanes;
-        const Vec sum = columns[v].value(tile.at(r, c), row_scale);
-        emit(r, c, activate<kActivation, kCoarse>(sum));
+        if (places[v].lanes <= 0) continue;
+        const Vec sum = columns[v].value(sums + v * kLanes, row_scale);
+        places[v].put(r, activate<kActivation, kCoarse>(sum));
       }
     }
   }
 }
 
-template <class Dot, class Emit>
+template <class Dot, class Sink>
 void finish(const Tile& tile, const PackedWeight& weight, const float* row_scales,
-            Activation activation, const Emit& emit) {
+            Activation activation, const Sink& sink) {
   with_activation(activation, [&](auto constant) {
-    finish_as<Dot, decltype(constant)::value>(tile, weight, row_scales, emit);
+    finish_as<Dot, decltype(constant)::value>(tile, weight, row_scales, sink);
   });
 }
 
-// The same in place, for a tile that another one will be multiplied with.
-template <class Dot>
-void finish_in_place(const Tile& tile, const PackedWeight& weight, const float* row_scales,
-                     Activation activation) {
-  finish<Dot>(tile, weight, row_scales, activation,
-              [&](int r, int c, Vec x) { store(tile.at(r, c), x); });
-}
+// Back into the tile, for one that another tile will be multiplied with.
+struct InPlace {
+  struct Place {
+    float* data;
+    int64_t stride;
+    int64_t lanes;
+    CENOTE_INLINE void put(int r, Vec x) const { store(data + r * stride, x); }
+  };
+  Place column(const Tile& tile, int c) const { return {tile.at(0, c), tile.columns, kLanes}; }
+};
 
 // Rows of results, [rows][columns], and what is added to them.
 template <class T>
@@ -91,23 +100,26 @@ struct Output {
   const float* residual;  // null, or laid out like data
   int64_t columns;
 
-  template <class Dot>
-  void write(const Tile& tile, const PackedWeight& weight, const float* row_scales,
-             Activation activation) const {
-    const int64_t start = tile.first_row * columns + tile.first_column;
-    const int64_t left = columns - tile.first_column;
-    if (residual) {
-      finish<Dot>(tile, weight, row_scales, activation, [&](int r, int c, Vec x) {
-        if (c >= left) return;
-        const int64_t at = start + r * columns + c;
-        store_up_to(data + at, x + load_up_to(residual + at, left - c), left - c);
-      });
-    } else {
-      finish<Dot>(tile, weight, row_scales, activation, [&](int r, int c, Vec x) {
-        if (c < left) store_up_to(data + start + r * columns + c, x, left - c);
-      });
+  struct Place {
+    T* data;
+    const float* residual;
+    int64_t stride;
+    int64_t lanes;
+    CENOTE_INLINE void put(int r, Vec x) const {
+      const int64_t at = r * stride;
+      if (residual) x = x + load_up_to(residual + at, lanes);
+      store_up_to(data + at, x, lanes);
     }
+  };
+
+  Place column(const Tile& tile, int c) const {
+    const int64_t at = start(tile) + c;
+    return {data + at, residual ? residual + at : nullptr, columns,
+            columns - tile.first_column - c};
   }
+
+ private:
+  int64_t start(const Tile& tile) const { return tile.first_row * columns + tile.first_column; }
 };
 
 }  // namespace cenote::CENOTE_ISA

@@ -89,39 +89,18 @@ struct PackedRows {
 
 // --- one row -------------------------------------------------------------------------------------
 
-// Copies `count` values into `row` as float32, with zeros up to `padded`.
+// Fetches `bytes` of `count` rows, `stride` bytes apart, to be read soon.
+CENOTE_INLINE void fetch_rows(const void* first, int64_t stride, int64_t count, int64_t bytes) {
+  const char* row = static_cast<const char*>(first);
+  for (int64_t r = 0; r < count; ++r, row += stride) {
+    for (int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(row + at, 0, 3);
+  }
+}
+
+// The vector at `i` of a row of `count` values, zeros behind its end.
 template <class T>
-void read_row(const T* from, int64_t count, int64_t padded, float* row) {
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(row + i, load(from + i));
-  if (i < count) {
-    store(row + i, load_n(from + i, count - i));
-    i += kLanes;
-  }
-  for (; i < padded; i += kLanes) store(row + i, zero());
-}
-
-// Nearest integers, ties to even, for |x| < 2^22: adding 1.5 · 2^23 leaves no room for a fraction.
-CENOTE_INLINE IntV nearest(Vec x) {
-  const Vec shift = set1(12582912.0f);
-  return reinterpret_cast<IntV>((x + shift).v) - 0x4b400000;
-}
-
-template <class Dot>
-void quantise(const float* row, int64_t padded, char* to, int64_t chunk_stride, float* scale) {
-  Vec largest = zero();
-  for (int64_t i = 0; i < padded; i += kLanes) largest = max(largest, abs(load(row + i)));
-  const float top = reduce_max(largest);
-  *scale = top / 127.0f;
-  const Vec factor = set1(top > 0 ? 127.0f / top : 0.0f);
-  typedef typename Dot::Element Elements
-      __attribute__((vector_size(kLanes * sizeof(typename Dot::Element))));
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const IntV whole = nearest(load(row + i) * factor) + Dot::kOffset;
-    const Elements narrow_values = __builtin_convertvector(whole, Elements);
-    char* at = to + i / kChunk<Dot> * chunk_stride + i % kChunk<Dot> * sizeof(typename Dot::Element);
-    std::memcpy(at, &narrow_values, sizeof(narrow_values));
-  }
+CENOTE_INLINE Vec load_padded(const T* row, int64_t i, int64_t count) {
+  return i < count ? load_up_to(row + i, count - i) : zero();
 }
 
 // Where column `i` of a packed row lies, counted from the row's first chunk.
@@ -132,10 +111,9 @@ CENOTE_INLINE int64_t packed_offset(int64_t i) {
          i % kChunk<Dot> * int64_t(sizeof(typename Dot::Element));
 }
 
-// One vector of a row that isn't quantised.
+// One vector of a row that isn't quantised, at its place.
 template <class E>
-CENOTE_INLINE void store_packed(char* row, int64_t i, Vec x) {
-  char* at = row + packed_offset<E>(i);
+CENOTE_INLINE void store_packed(char* at, Vec x) {
   if constexpr (std::is_same_v<typename E::Dot::Element, float>) {
     store(reinterpret_cast<float*>(at), x);
   } else {
@@ -143,17 +121,74 @@ CENOTE_INLINE void store_packed(char* row, int64_t i, Vec x) {
   }
 }
 
-// `row` has zeros up to the padded length.
-template <class E>
-void pack_row(const float* row, const PackedRows<E>& block, int64_t index, char* to) {
-  using Dot = typename E::Dot;
-  if constexpr (kQuantised<Dot>) {
-    quantise<Dot>(row, block.padded_features(), to, block.kChunkStride, block.scales + index);
+// The factor that brings the row's largest value to 127, and its inverse in `scale`.
+template <class T>
+float quantising_factor(const T* row, int64_t count, float* scale) {
+  Vec largest[4] = {zero(), zero(), zero(), zero()};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    for (int v = 0; v < 4; ++v) largest[v] = max(largest[v], abs(load(row + i + v * kLanes)));
+  }
+  for (; i < count; i += kLanes) largest[0] = max(largest[0], abs(load_padded(row, i, count)));
+  const float top = reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
+  *scale = top / 127.0f;
+  return top > 0 ? 127.0f / top : 0.0f;
+}
+
+// The low bytes of each word.
+template <class Element>
+CENOTE_INLINE void store_low(char* at, IntV words) {
+#if CENOTE_LEVEL >= CENOTE_LEVEL_AVX512
+  const __m512i whole = reinterpret_cast<__m512i>(words);
+  if constexpr (sizeof(Element) == 1) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(whole));
   } else {
-    for (int64_t i = 0; i < block.padded_features(); i += kLanes) {
-      store_packed<E>(to, i, load(row + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(whole));
+  }
+#else
+  typedef Element Elements __attribute__((vector_size(kLanes * sizeof(Element))));
+  const Elements low = __builtin_convertvector(words, Elements);
+  std::memcpy(at, &low, sizeof(low));
+#endif
+}
+
+// The nearest integers, ties to even, of |x · factor| < 2^15, plus the offset of the rows. Adding
+// 1.5 · 2^23 leaves no room for a fraction, and the integer is what the lowest bits hold.
+template <class Dot>
+CENOTE_INLINE void store_quantised(char* at, Vec x, Vec factor) {
+  const Vec shifted = fma(x, factor, set1(12582912.0f + Dot::kOffset));
+  store_low<typename Dot::Element>(at, reinterpret_cast<IntV>(shifted.v));
+}
+
+// One chunk of a packed row; `factor` only where rows are quantised.
+template <class E, class Load>
+CENOTE_INLINE void pack_chunk(char* to, Vec factor, const Load& vector_at) {
+  using Dot = typename E::Dot;
+#pragma GCC unroll 16
+  for (int i = 0; i < kChunk<Dot>; i += kLanes) {
+    char* at = to + i * sizeof(typename Dot::Element);
+    if constexpr (kQuantised<Dot>) {
+      store_quantised<Dot>(at, vector_at(i), factor);
+    } else {
+      store_packed<E>(at, vector_at(i));
     }
   }
+}
+
+// Packs a row of `count` values as row `index` of the block, whose first chunk is at `to`.
+template <class E, class T>
+void pack_row(const T* row, int64_t count, const PackedRows<E>& block, int64_t index, char* to) {
+  using Dot = typename E::Dot;
+  Vec factor = zero();
+  if constexpr (kQuantised<Dot>) {
+    factor = set1(quantising_factor(row, count, block.scales + index));
+  }
+  const int64_t whole = count / kChunk<Dot>;
+  for (int64_t c = 0; c < whole; ++c, row += kChunk<Dot>, to += PackedRows<E>::kChunkStride) {
+    pack_chunk<E>(to, factor, [&](int i) { return load(row + i); });
+  }
+  const int64_t left = count - whole * kChunk<Dot>;
+  if (left) pack_chunk<E>(to, factor, [&](int i) { return load_padded(row, i, left); });
 }
 
 }  // namespace cenote::CENOTE_ISA

@@ -1,0 +1,76 @@
+// Where the rows of a product go, with what is added to them and the norm behind.
+// Knows nothing of how the product is made or shared out.
+#pragma once
+
+#include "multiplier.hpp"
+
+namespace cenote::CENOTE_ISA {
+
+// Where the rows of a product go: [rows][columns] of T, or float32 first if a norm follows.
+struct Result {
+  void* out;
+  DType dtype;
+  int64_t columns;
+  Activation activation;
+  const float* residual;
+  const NormArgs* norm;
+
+  bool needs_rows() const { return norm && dtype != DType::f32; }
+  size_t row_bytes(int64_t rows) const {
+    return needs_rows() ? round_up(rows * columns * sizeof(float), kCacheLine) : 0;
+  }
+  // The float32 rows that the norm reads: the output itself where it can hold them.
+  float* rows_for(int64_t offset, Scratch& scratch, int64_t rows) const {
+    if (needs_rows()) return scratch.take<float>(rows * columns);
+    return static_cast<float*>(out) + offset * columns;
+  }
+  const float* residual_at(int64_t offset) const {
+    return residual ? residual + offset * columns : nullptr;
+  }
+
+  void normalise_rows(int64_t offset, const float* rows, int64_t first, int64_t last) const {
+    if (!norm) return;
+    for (int64_t r = first; r < last; ++r) {
+      const float* row = rows + r * columns;
+      const int64_t at = (offset + r) * columns;
+      if (dtype == DType::f32) {
+        rows::normalise_into(row, columns, *norm, static_cast<float*>(out) + at);
+      } else {
+        rows::normalise_into(row, columns, *norm, static_cast<bf16*>(out) + at);
+      }
+    }
+  }
+};
+
+// The tiles of a product of `block`, whose first row is row `offset` of the result; `rows` as
+// `Result::rows_for` gave them.
+template <class E, class T>
+struct ResultTiles {
+  Output<T> output;
+  const PackedRows<E>& block;
+  const PackedWeight& weight;
+  Activation activation;
+
+  void take(const Tile& tile, const Tile*) const {
+    finish<typename E::Dot>(tile, weight, block.scales, activation, output);
+  }
+};
+
+// Multiplies `block`, whose first row is row `offset` of the result, with the panels [first, last).
+template <class E>
+void multiply_into(const Result& result, const PackedRows<E>& block, const PackedWeight& weight,
+                   int64_t first, int64_t last, int64_t offset, float* rows) {
+  const auto run = [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    const Output<T> output{data, result.residual_at(offset), result.columns};
+    multiply<E>(block, weight, first, last, 0,
+                ResultTiles<E, T>{output, block, weight, result.activation});
+  };
+  if (result.dtype == DType::f32 || result.norm) {
+    run(rows);
+  } else {
+    run(static_cast<bf16*>(result.out) + offset * result.columns);
+  }
+}
+
+}  // namespace cenote::CENOTE_ISA
