@@ -183,10 +183,13 @@ def test_gritlm_pools_the_texts_own_tokens(
         plain = llm.embed(list(TEXTS))
         told = llm.embed(list(TEXTS), prompt=asked)
         brought = llm.embed([asked + text for text in TEXTS])
+        inside, same = llm.embed(["a <|embed|>\nb", "<|embed|>\na <|embed|>\nb"])
         score = llm.score("a", "how do I reset my password?")[0].score
     for found, prompt in ((plain, "<|embed|>\n"), (told, asked), (brought, asked)):
         ours = np.stack([item.embedding for item in found])
         np.testing.assert_allclose(ours, expected[prompt], atol=1e-5)
+    # Within a text the mark is a word like any other.
+    np.testing.assert_allclose(inside.embedding, same.embedding, atol=1e-6)
     own = expected["<|embed|>\n"]
     assert score == pytest.approx(float(own[0] @ own[1]), abs=1e-5)
 

@@ -18,6 +18,7 @@ NV_EMBED = "nvembed"
 
 # What stands between GritLM's instruction and its text, and alone before a text without one.
 _EMBED = "<|embed|>\n"
+_ASKED = r"(?s:<\|user\|>\n.*?\n)?<\|embed\|>\n"
 
 
 # INSTRUCTOR is a T5 like others: it is known by its releases' names.
@@ -35,7 +36,7 @@ def with_instructions(config: PoolerConfig, hf: Raw, name: str) -> PoolerConfig:
         return replace(
             config,
             include_prompt=False,
-            prompt_end=_EMBED,
+            prompt_form=_ASKED,
             prompts={"query": _EMBED, "document": _EMBED},
             default_prompt_name="document",
         )

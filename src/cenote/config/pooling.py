@@ -72,8 +72,8 @@ class SparseConfig:
 class PoolerConfig:
     """Everything after the hidden states, and the prompts before them.
 
-    `include_prompt=False` leaves prompts out of pooling. A text in which `prompt_end` occurs brings
-    its own prompt, up to there. `append_eos`: texts end with the tokenizer's EOS though its file
+    `include_prompt=False` leaves prompts out of pooling. A text that begins with `prompt_form` (a
+    pattern) brings its own. `append_eos`: texts end with the tokenizer's EOS though its file
     doesn't say so. `modes` are concatenated in order. `activation` is a cross-encoder's own (None:
     sigmoid for one label, softmax for more). `matryoshka` is the sizes the model declares; empty:
     none declared.
@@ -81,7 +81,7 @@ class PoolerConfig:
 
     modes: tuple[PoolingMode, ...] = ("mean",)
     include_prompt: bool = True
-    prompt_end: str | None = None
+    prompt_form: str | None = None
     append_eos: bool = False
     dense: tuple[DenseConfig, ...] = ()
     normalize: bool = True

@@ -16,6 +16,7 @@ It knows no tokens: how many of them a prefix has is counted where texts are enc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -72,9 +73,10 @@ class Led:
 
 def lead(config: ModelConfig, prefix: str, text: str) -> Led:
     """`text` after `prefix`, unless it brings the model's own form of a prompt itself."""
-    end = config.pooler.prompt_end
-    if end is not None and end in text:
-        return Led(text, text[: text.index(end) + len(end)], 0)
+    form = config.pooler.prompt_form
+    own = None if form is None else re.match(form, text)
+    if own is not None:
+        return Led(text, own[0], 0)
     return Led(prefix + text, prefix, len(prefix))
 
 
