@@ -82,11 +82,11 @@ def _four_bits(node: Any, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.floa
     packed, scales = arrays[node.input[1]], arrays[node.input[2]].reshape(rows, -1, 1)
     blocks = scales.shape[1]
     numbers = _nibbles(packed).reshape(rows, blocks, block)
-    zeros = np.float32(8)
+    zeros = np.full((1, 1, 1), 8, np.float32)
     if len(node.input) > 3 and node.input[3]:
         zeros = _nibbles(arrays[node.input[3]]).reshape(rows, -1)[:, :blocks, None]
-    whole = ((numbers - zeros) * scales).reshape(rows, -1)
-    return whole[:, :width].astype(np.float32)
+    whole: NDArray[np.float32] = ((numbers - zeros) * scales).astype(np.float32)
+    return whole.reshape(rows, -1)[:, :width]
 
 
 def _nibbles(packed: NDArray[Any]) -> NDArray[np.float32]:

@@ -101,7 +101,8 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
     """Ranks from 0; equal values share the mean of theirs."""
     _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    return ((ends - counts + ends - 1) / 2)[places]
+    means: NDArray[np.float64] = (ends - counts + ends - 1) / 2
+    return means[places]
 
 
 def ndcg(scores: Sequence[NDArray[np.floating]], relevant: Sequence[set[int]]) -> float:

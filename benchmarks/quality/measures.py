@@ -174,7 +174,7 @@ class Reranked(Measure):
         return ndcg([scores for scores, _ in scored], [wanted for _, wanted in scored])
 
     def ours(self, llm: LLM, data: Data) -> float:
-        cut = {"truncate_prompt_tokens": LENGTH, "progress": False}
+        cut: dict[str, Any] = {"truncate_prompt_tokens": LENGTH, "progress": False}
         scores, wanted = [], []
         for query, asked in reranked(data):
             found = llm.score(query, asked.documents, **cut)
