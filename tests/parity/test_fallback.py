@@ -15,7 +15,7 @@ from heads import HEADS, Rows, assert_head_matches, random_ids
 from reference import Served, assert_matches_reference, serve
 from safetensors.torch import load_file, save_file
 from sentence import assert_scores_match, assert_vectors_match
-from tiny import MakeTiny
+from tiny import MakeTiny, edit_config
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -179,6 +179,19 @@ def test_settings_that_need_our_own_layers_are_refused(
     folder = make_tiny("RoFormerModel", "wordpiece", **SIZES["RoFormer"])
     with pytest.raises(ModelLoadError, match=words):
         LLM(str(folder), **settings)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("use_cache", "x"), ("rotary_value", None), ("num_labels", None)]
+)
+def test_a_field_that_the_library_refuses_is_named(
+    field: str, value: Any, make_tiny: MakeTiny, tmp_path: Path
+) -> None:
+    folder = make_tiny("RoFormerModel", "wordpiece", **SIZES["RoFormer"])
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    edit_config(tmp_path, **{field: value})
+    with pytest.raises(ModelLoadError, match="transformers can't load"):
+        serve(tmp_path, "torch")
 
 
 def test_without_the_library_the_error_says_how_to_install_it(

@@ -102,7 +102,9 @@ def read_network(config: ModelConfig, dtype: torch.dtype, *, headed: bool) -> nn
             local_files_only=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError) as error:
+    except ModelLoadError:
+        raise
+    except Exception as error:  # the code of any family, and of what checks its configuration
         raise ModelLoadError(f"transformers can't load {folder}: {error}") from error
     _check(report, network, config.architecture, headed=headed)
     network.config.use_cache = False
