@@ -14,9 +14,6 @@ struct Input {
   const NormArgs* norm;
 };
 
-// Rows to fetch ahead: they come from far away, and the hardware's own guess ends with each page.
-constexpr int64_t kRowsAhead = 6;
-
 // Packs rows [first, last) of the block, which begins at row `offset` of `x`.
 template <class E, class T>
 void pack_rows_of(const Input& input, const T* x, int64_t offset, const PackedRows<E>& block,

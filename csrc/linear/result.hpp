@@ -24,21 +24,37 @@ struct Result {
     if (needs_rows()) return scratch.take<float>(rows * columns);
     return static_cast<float*>(out) + offset * columns;
   }
+  // Whether the norm's pass over whole rows adds the residual. It can't where sums would overwrite it.
+  bool adds_late() const { return norm && residual && residual != out; }
+
+  // What tiles add on their way out otherwise: slower, as a few columns of many rows lie far apart.
   const float* residual_at(int64_t offset) const {
-    return residual ? residual + offset * columns : nullptr;
+    return residual && !adds_late() ? residual + offset * columns : nullptr;
   }
 
-  void normalise_rows(int64_t offset, const float* rows, int64_t first, int64_t last) const {
+  void normalise_rows(int64_t offset, float* rows, int64_t first, int64_t last) const {
     if (!norm) return;
     for (int64_t r = first; r < last; ++r) {
-      const float* row = rows + r * columns;
+      float* row = rows + r * columns;
       const int64_t at = (offset + r) * columns;
+      if (adds_late()) add_residual(row, residual + at, r + kRowsAhead < last);
       if (dtype == DType::f32) {
         rows::normalise_into(row, columns, *norm, static_cast<float*>(out) + at);
       } else {
         rows::normalise_into(row, columns, *norm, static_cast<bf16*>(out) + at);
       }
     }
+  }
+
+ private:
+  void add_residual(float* row, const float* from, bool more) const {
+    if (more) {
+      fetch_rows(from + kRowsAhead * columns, 0, 1, columns * sizeof(float));
+      fetch_rows(row + kRowsAhead * columns, 0, 1, columns * sizeof(float));
+    }
+    rows::each_vector(columns, [&](int64_t i, int64_t n) {
+      store_up_to(row + i, load_up_to(row + i, n) + load_up_to(from + i, n), n);
+    });
   }
 };
 

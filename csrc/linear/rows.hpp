@@ -89,6 +89,9 @@ struct PackedRows {
 
 // --- one row -------------------------------------------------------------------------------------
 
+// Rows to fetch ahead: they come from far away, and the hardware's own guess ends with each page.
+constexpr int64_t kRowsAhead = 6;
+
 // Fetches `bytes` of `count` rows, `stride` bytes apart, to be read soon.
 CENOTE_INLINE void fetch_rows(const void* first, int64_t stride, int64_t count, int64_t bytes) {
   const char* row = static_cast<const char*>(first);
