@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cenote.config import activations
+from cenote.config import activations, schema
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
 from cenote.errors import ModelLoadError
@@ -165,6 +165,21 @@ def test_null_says_that_a_field_is_absent_but_for_windows(tmp_path: Path) -> Non
 def test_every_known_field_is_checked(field: str, value: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=message):
         load(tmp_path, {**BERT, field: value})
+
+
+def test_no_text_encoders_own_configuration_is_refused() -> None:
+    """Names are shared by families that a fallback runs, and must have one type in all of them."""
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    kinds = modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    checked = 0
+    for kind in kinds:
+        if kind in CONFIG_MAPPING:
+            written = json.loads(CONFIG_MAPPING[kind]().to_json_string(use_diff=False))
+            assert schema.checked(written)
+            checked += 1
+    assert checked > 30
 
 
 def test_what_is_no_file_is_said_to_be_none(tmp_path: Path) -> None:

@@ -27,10 +27,12 @@ _ANY = (-1, MAX_ROWS)  # -1 is how some say that there is none
 
 _INTEGERS: dict[str, tuple[int, int]] = {
     **dict.fromkeys((*fields.NUM_LAYERS, "num_hidden_groups", "inner_group_num"), _LAYERS),
-    **dict.fromkeys(("num_experts", "moe_top_k", "global_attn_every_n_layers"), _LAYERS),
+    **dict.fromkeys(("moe_top_k", "global_attn_every_n_layers"), _LAYERS),
     **dict.fromkeys((*fields.HIDDEN_SIZE, *fields.NUM_HEADS, *fields.INTERMEDIATE_SIZE), _WIDTH),
     **dict.fromkeys(("head_dim", "d_kv", "num_key_value_heads", "num_kv_heads"), _WIDTH),
-    **dict.fromkeys(("embedding_size", "lora_rank", "conv_L_cache", "conv_groups"), _WIDTH),
+    **dict.fromkeys(
+        ("embedding_size", "num_experts", "lora_rank", "conv_L_cache", "conv_groups"), _WIDTH
+    ),
     **dict.fromkeys(("num_labels", "relative_attention_num_buckets", "max_position"), _WIDTH),
     **dict.fromkeys(("vocab_size", "sliding_window_pattern"), _ROWS),
     **dict.fromkeys(("type_vocab_size", "task_type_vocab_size", "pad_token_id"), _SIZE),
@@ -75,7 +77,6 @@ _FLAGS = frozenset(
         "share_att_key",
         "talking_head",
         "tie_word_embeddings",
-        "use_bidirectional_attention",
         "use_flash_attn",
         "use_sliding_window",
         "use_task_id",
@@ -84,7 +85,6 @@ _FLAGS = frozenset(
 _TEXTS = frozenset(
     {
         *fields.ACTIVATION,
-        "classifier_activation",
         "classifier_pooling",
         "clf_pooling",
         "conv_act",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
-from cenote.loader.checkpoint import weight_files
+from cenote.loader.checkpoint import open_checkpoint
 
 _INSTALL = "pip install 'cenote[reference]'"
 
@@ -83,7 +83,8 @@ def read_network(config: ModelConfig, dtype: torch.dtype, *, headed: bool) -> nn
     import transformers
 
     folder = config.transformer_path
-    weight_files(folder)
+    with open_checkpoint(folder):
+        pass  # What is wrong with the files is told by their names, which the library doesn't.
     transformers.utils.logging.disable_progress_bar()
     try:
         settings = transformers.AutoConfig.from_pretrained(
@@ -99,6 +100,7 @@ def read_network(config: ModelConfig, dtype: torch.dtype, *, headed: bool) -> nn
             config=settings,
             dtype=dtype,
             use_safetensors=True,
+            ignore_mismatched_sizes=True,  # reported, and refused below by name
             local_files_only=True,
             output_loading_info=True,
         )
