@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cenote.engine.messages import EnginePrompt, EngineRequest
-from cenote.engine.pace import AGEING_SECONDS, LATELY_SECONDS, LEAST_TOKENS
+from cenote.engine.pace import AGEING_SECONDS, LATELY_SECONDS, LEAST_TOKENS, STEP_SECONDS
 from cenote.engine.request import RequestState
 from cenote.engine.scheduler import Scheduler
 from cenote.errors import CenoteError, InvalidRequest
@@ -461,7 +461,7 @@ def test_a_query_runs_without_bulk_work_which_then_runs_in_short_steps_while_que
     assert {"query", "query's other text"} <= set(names(step))
     assert step.num_tokens < LEAST_TOKENS
     finish(made, step)
-    assert LEAST_TOKENS <= run_tokens(made, 0.2) < LEAST_TOKENS + 64
+    assert run_tokens(made, 0.2) == LEAST_TOKENS
     assert run_tokens(made, 0.2 + LATELY_SECONDS) == 1024
 
 
@@ -479,8 +479,17 @@ def test_queries_that_are_due_fill_whole_steps() -> None:
 
 
 def test_a_fast_engine_puts_more_into_a_short_step() -> None:
-    made = Scheduler(1024, 100, seconds_per_token=0.02 / 600)
+    made = Scheduler(1024, 100, seconds_per_token=STEP_SECONDS / 600)
     made.add(bulk(), 0.0)
     made.add([request("query")], 0.0)
     made.schedule(0.0)
-    assert 600 <= made.schedule(0.0).num_tokens < 600 + 64
+    assert 600 - 64 < made.schedule(0.0).num_tokens <= 600
+
+
+def test_a_prompt_longer_than_a_short_step_runs_by_itself() -> None:
+    made = busy()
+    lengths = (16, 500, 16)
+    made.add([request(f"bulk{i}", length) for i, length in enumerate(lengths)], 0.0)
+    made.add([request("query")], 0.0)
+    finish(made, made.schedule(0.0))
+    assert run_tokens(made, 0.01) == 500

@@ -18,14 +18,17 @@ MAX_PRIORITY = 30
 # others keep the engine busy.
 BULK_SLOWNESS = 4.0
 
+# A submission of so many tokens is a small one: somebody waits for it.
+SMALL_TOKENS = 256
+
 # Small submissions are expected to come again within so many seconds.
 LATELY_SECONDS = 1.0
 
 # What a step filled with bulk work is to take.
-STEP_SECONDS = 0.02
+STEP_SECONDS = 0.008
 
-# Matrix products reach their rate at so many rows; shorter steps would cost throughput.
-LEAST_TOKENS = 256
+# Matrix products of so many rows run at four fifths of their rate; shorter steps would cost more.
+LEAST_TOKENS = 128
 
 
 def due(since: float, priority: int, seconds_before: float) -> float:
@@ -43,7 +46,7 @@ class Pace:
 
     def arrived(self, tokens: int, now: float) -> bool:
         """A submission of so many tokens has come; whether it is a small one."""
-        is_small = tokens <= LEAST_TOKENS
+        is_small = tokens <= SMALL_TOKENS
         if is_small:
             self.last_small = now
         return is_small

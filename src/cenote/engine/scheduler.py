@@ -113,7 +113,8 @@ class Scheduler:
                 break
             used = self.max_tokens - tokens_left
             is_small = request.is_small
-            if request.rank > now and used >= fill and not is_small:
+            is_full = used > 0 and used + request.num_left > fill
+            if request.rank > now and is_full and not is_small:
                 passed_over.append(request)
                 break
             # One that a failed step has left behind runs in a step of its own.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,9 @@ from cenote.server.state import Server
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+# A tokeniser thread has the interpreter for so long before the event loop gets it back.
+SWITCH_SECONDS = 5e-4
 
 # Longer than the pools of usual clients keep idle connections, so that the client closes first.
 KEEP_ALIVE_SECONDS = 75
@@ -225,6 +229,7 @@ def _run(
     models: Sequence[ServedModel | LazyModel], server: ServerConfig, listener: socket.socket
 ) -> None:
     garbage.settle()
+    sys.setswitchinterval(SWITCH_SECONDS)
     logger.info("Ready: %s at %s.", ", ".join(model.name for model in models), _url(listener))
     http_server(models, server).run(sockets=[listener])
 
