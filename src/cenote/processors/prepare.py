@@ -7,9 +7,9 @@ It knows neither which result is made of them nor HTTP. Thread-safe: nothing her
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import msgspec
 
@@ -24,6 +24,9 @@ from cenote.processors.inputs import Prompt, PromptOptions, SparseOptions
 from cenote.processors.prompts import adapter_for, lead
 from cenote.processors.tokenizer import Encoded, Tokenizer
 from cenote.processors.truncation import Strategy
+
+# Of the requests of this process, which are all that an engine gets.
+_numbers = count()
 
 Offsets = list[tuple[int, int]]
 
@@ -202,7 +205,7 @@ class Preparer:
         self._check_adapter(options.adapter)
         if adapters is None:
             adapters = [adapter_for(self.config, options)] * len(prompts)
-        unique = uuid.uuid4().hex
+        unique = str(next(_numbers))
         base = f"{options.request_id}-{unique}" if options.request_id else unique
         arrival = time.monotonic()
         return [

@@ -54,6 +54,19 @@ class Finished(Generic[ResultT]):
     run_time: float = 0.0
 
 
+class JsonBytes(Response):
+    """A body that is JSON already, with as little made around it as can be."""
+
+    media_type = "application/json"
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        if headers is not None:
+            super().init_headers(headers)
+            return
+        length = b"%d" % len(self.body)
+        self.raw_headers = [(b"content-length", length), (b"content-type", b"application/json")]
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A rendered answer: the response, and how many of its inputs were cut."""
@@ -66,8 +79,7 @@ class Answer:
         cls, body: Any, truncated: int = 0, *, headers: Mapping[str, str] | None = None
     ) -> Answer:
         """An answer whose body is JSON; NumPy arrays may stand in it."""
-        response = Response(to_json(body), headers=headers, media_type="application/json")
-        return cls(response, truncated)
+        return cls(JsonBytes(to_json(body), headers=headers), truncated)
 
 
 class Dispatcher:

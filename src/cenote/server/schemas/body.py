@@ -46,16 +46,19 @@ class Body(BaseModel):
 
         Raises `InvalidRequest` where two of the names are given and differ.
         """
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        values = list(given.items())
-        for name, value in values[1:]:
-            if value != values[0][1]:
+        first, found = "", None
+        for name in names:
+            value = getattr(self, name)
+            if value is None or value == found:
+                continue
+            if found is not None:
                 raise InvalidRequest(
-                    f"{name} is another name of {values[0][0]}, but {name} is {shown(value)} and "
-                    f"{values[0][0]} is {shown(values[0][1])}.",
+                    f"{name} is another name of {first}, but {name} is {shown(value)} and "
+                    f"{first} is {shown(found)}.",
                     param=name,
                 )
-        return values[0][1] if values else None
+            first, found = name, value
+        return found
 
 
 class ModelBody(Body):
