@@ -29,9 +29,20 @@ class Server(NamedTuple):
 
     def resident_mib(self) -> tuple[float, float]:
         """Resident memory now: of the process that listens, and of all its children."""
+        return _resident_mib(self.pid), sum(map(_resident_mib, self._children()))
+
+    def cpu_seconds(self) -> tuple[float, float]:
+        """Processor time so far: of the process that listens, and of all its children."""
+        return _cpu_seconds(self.pid), sum(map(_cpu_seconds, self._children()))
+
+    def _children(self) -> list[int]:
         threads = Path(f"/proc/{self.pid}/task").iterdir()
-        children = [pid for one in threads for pid in (one / "children").read_text().split()]
-        return _resident_mib(self.pid), sum(_resident_mib(int(pid)) for pid in children)
+        return [int(pid) for one in threads for pid in (one / "children").read_text().split()]
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
 
 def _resident_mib(pid: int) -> float:
