@@ -73,7 +73,8 @@ class BaseClient(ABC):
     @property
     def stats(self) -> StepStats:
         """The latest step's record; nothing runs or waits once everything is answered."""
-        return self._stats if len(self._pending) else replace(self._stats, running=0, waiting=0)
+        stats = replace(self._stats, kv_blocks=self._ready.kv_blocks)
+        return stats if len(self._pending) else replace(stats, running=0, waiting=0)
 
     @property
     def restarts(self) -> int:

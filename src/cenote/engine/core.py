@@ -75,6 +75,7 @@ class EngineCore:
             device=info.device,
             kernels=info.kernels,
             load_time=info.load_time,
+            kv_blocks=0 if info.kv is None else info.kv.num_blocks,
         )
         self._refused: list[EngineOutput] = []
         self._counted = self._totals()

@@ -144,6 +144,7 @@ class EngineReady(msgspec.Struct, tag=True, omit_defaults=True):
     device: str
     kernels: str  # "torch", or the instruction set of the native kernels
     load_time: float = 0.0
+    kv_blocks: int = 0  # of keys and values; 0: the model needs none
 
 
 ToEngine = StartEngine | AddRequests | AbortRequests | ControlRequest
