@@ -137,6 +137,7 @@ def smollm2(data: Data, folder: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(**where)
     # Its numbers are float32 by now, though the library takes what it read to be quantised still.
     model.hf_quantizer = None
+    del model.config.quantization_config
     model.save_pretrained(folder)
 
 
