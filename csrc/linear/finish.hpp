@@ -47,8 +47,9 @@ struct Column<Dot, true> {
   }
 };
 
-// A sink is where tiles go. `sink.column(tile, c)` is the place of the vector that starts in column c of
-// the tile: `lanes`, how many of its floats are wanted (none where it is 0 or less), and `put(row, x)`.
+// A sink is where tiles go. `sink.column(tile, c)` is the place of the vector that starts in column c
+// of the tile: `lanes`, how many of its floats are wanted (none where it is 0 or less), and
+// `put(row, x)`.
 
 // Puts f(sums + bias) of each vector of the tile into the sink.
 template <class Dot, Activation kActivation, class Sink>

@@ -1,5 +1,5 @@
-// Rows that a product reads: where they lie, the norm in front, and how they get into the packed form.
-// Knows nothing of weights, results or threads.
+// Rows that a product reads: where they lie, the norm in front, and how they get into the packed
+// form. Knows nothing of weights, results or threads.
 #pragma once
 
 #include "rows.hpp"

@@ -1,5 +1,5 @@
-// What lies between the two products of an MLP: the activated, perhaps gated rows, packed for the second
-// one. Knows nothing of threads or of what follows.
+// What lies between the two products of an MLP: the activated, perhaps gated rows, packed for the
+// second one. Knows nothing of threads or of what follows.
 #pragma once
 
 #include "finish.hpp"

@@ -1,5 +1,5 @@
-// A block of packed rows times the panels of a weight, tile by tile; every finished tile goes to a sink.
-// Knows nothing of threads, or of what a sink does with a tile.
+// A block of packed rows times the panels of a weight, tile by tile; every finished tile goes to a
+// sink. Knows nothing of threads, or of what a sink does with a tile.
 #pragma once
 
 #include "finish.hpp"
