@@ -118,7 +118,8 @@ async def received(
     raw = await read(request)
     work = partial(check, raw, kind)
     body = work() if len(raw) <= SMALL_BODY_BYTES else await server.dispatcher.call(work)
-    if getattr(body, "chat_template", None) and not server.config.trust_request_chat_template:
+    template = getattr(body, "chat_template", None)
+    if template and not server.config.trust_request_chat_template:
         raise InvalidRequest(
             "This server takes no chat_template from requests; --trust-request-chat-template "
             "allows it.",
@@ -130,6 +131,7 @@ async def received(
     # Clients that can be given an address only, and no name, put the name into the address.
     name = request.query_params.get("model") if body.model is None else body.model
     target = await server.models.start(name)
-    is_short = len(raw) <= SHORT_BODY_BYTES
+    # A template of a caller's own may take its time, however short it is.
+    is_short = len(raw) <= SHORT_BODY_BYTES and not template
     call = Call(server, request, target, request_id, is_short)
     return body.resolved(target.model.processors), call
