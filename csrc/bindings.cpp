@@ -1,13 +1,36 @@
-// The Python module: levels and threads here, each group of kernels in a file of its own.
+// The Python module: levels, threads and copies here, each group of kernels in a file of its own.
 #include "bindings.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
+
+#include "copy_rows.hpp"
 #include "dispatch.hpp"
 #include "threads.hpp"
 
 using namespace nanobind::literals;
+
+namespace {
+
+void check_rows(const int64_t* rows, int64_t count, int64_t size) {
+  for (int64_t i = 0; rows && i < count; ++i) {
+    if (rows[i] < 0 || rows[i] >= size) throw std::out_of_range("a row is outside its table");
+  }
+}
+
+void copy_rows(Address source, int64_t source_stride, Address target, int64_t target_stride,
+               int64_t count, int64_t row_bytes, Address source_rows, int64_t source_count,
+               Address target_rows, int64_t target_count) {
+  const cenote::RowTable from{pointer<char>(source), source_stride, pointer<int64_t>(source_rows)};
+  const cenote::RowTable to{pointer<char>(target), target_stride, pointer<int64_t>(target_rows)};
+  check_rows(from.rows, count, source_count);
+  check_rows(to.rows, count, target_count);
+  without_gil([&] { cenote::copy_rows(from, to, count, row_bytes); });
+}
+
+}  // namespace
 
 NB_MODULE(_native, m) {
   m.doc() = "Cenote's CPU kernels: addresses and sizes in, nothing out. See _native.pyi.";
@@ -19,6 +42,10 @@ NB_MODULE(_native, m) {
         "Use another level from now on; what is packed already keeps its own.");
   m.def("set_num_threads", cenote::set_num_threads, "count"_a);
   m.def("num_threads", cenote::num_threads);
+
+  m.def("copy_rows", copy_rows, "source"_a, "source_stride"_a, "target"_a, "target_stride"_a,
+        "count"_a, "row_bytes"_a, nb::kw_only(), "source_rows"_a = 0, "source_count"_a = 0,
+        "target_rows"_a = 0, "target_count"_a = 0);
 
   bind_linear(m);
   bind_varlen(m);

@@ -31,6 +31,25 @@ def num_threads() -> int: ...
 def peak(kind: str, seconds: float = 0.2) -> float:
     """Operations a second of the level's product instructions on registers alone, all threads."""
 
+def copy_rows(
+    source: int,
+    source_stride: int,
+    target: int,
+    target_stride: int,
+    count: int,
+    row_bytes: int,
+    *,
+    source_rows: int = 0,
+    source_count: int = 0,
+    target_rows: int = 0,
+    target_count: int = 0,
+) -> None:
+    """target[target_rows[i]] = source[source_rows[i]] for i below `count`: `row_bytes` of each row.
+
+    Strides are in bytes; the rows of either side are int64, or 0: 0, 1, 2 … No target row may occur
+    twice. A row outside its table raises IndexError and copies nothing.
+    """
+
 # --- products -----------------------------------------------------------------------------------
 
 class PackedWeight:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from cenote.kernels.rows import put_rows, take_rows
 from cenote.kernels.short_conv import Carry
-
-_WORD = torch.int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +74,16 @@ class KVView:
         Without context these are `kv` itself, else `[S, 2 · size]` in the order of `read`.
         """
         entries = self.entries[layer]
-        _keep(entries, self.written, kv)
-        return kv if self.read is None else entries.index_select(0, self.read.slots)
+        put_rows(entries, self.written, kv)
+        return kv if self.read is None else take_rows(entries, self.read.slots)
 
     def carry(self, conv: int, x: Tensor) -> Carry | None:
         """Keeps x `[T, conv_size]`, a convolution's input of this step's tokens; what it needs from
         before their parts, or None where every prompt starts in this step."""
         inputs = self.inputs[conv]
-        _keep(inputs, self.written, x.to(inputs.dtype))
+        put_rows(inputs, self.written, x.to(inputs.dtype))
         near = self.neighbours
         if near is None:
             return None
-        values = inputs.index_select(0, near.slots).to(x.dtype)
+        values = take_rows(inputs, near.slots).to(x.dtype)
         return Carry(near.rows, near.back, values)
-
-
-def _keep(pool: Tensor, slots: Tensor, rows: Tensor) -> None:
-    """pool[slots] = rows, in words of eight bytes where they fit: a copy costs by the element."""
-    bounds = (rows.shape[1], rows.stride(0), rows.storage_offset(), pool.shape[1])
-    if all(bound * rows.itemsize % _WORD.itemsize == 0 for bound in bounds):
-        pool, rows = pool.view(_WORD), rows.view(_WORD)
-    pool.index_copy_(0, slots, rows)
