@@ -50,6 +50,14 @@ def test_rows_are_taken_in_the_order_of_indices(width: int, dtype: torch.dtype) 
     assert torch.equal(take_rows(table, places), expected)
 
 
+def test_indices_may_lie_apart() -> None:
+    table, places = torch.randn(9, 4), torch.tensor([[8, 0], [1, 0], [3, 0]])[:, 0]
+    assert torch.equal(take_rows(table, places), table[[8, 1, 3]])
+    put_rows(table, places, torch.ones(3, 4))
+    assert table[[8, 1, 3]].eq(1).all()
+    assert not table[[0, 2, 4]].eq(1).any()
+
+
 def test_no_rows_are_no_rows() -> None:
     table, none = torch.randn(5, 4), torch.zeros(0, dtype=torch.int64)
     assert take_rows(table, none).shape == (0, 4)

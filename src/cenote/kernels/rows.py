@@ -13,12 +13,14 @@ from cenote.kernels import backend
 
 
 def put_rows(table: Tensor, indices: Tensor, rows: Tensor) -> None:
-    """table[indices] = rows. `table` is `[N, width]`, `rows` `[n, width]` of its dtype, `indices`
-    int64 `[n]`, none of them twice. Raises IndexError where there is no such row."""
+    """table[indices] = rows. `table` is `[N, width]`, `rows` `[n, width]` of its dtype, each row in
+    one piece; `indices` int64 `[n]`, none of them twice. Raises IndexError where there is no such
+    row."""
     module = backend.native()
     if module is None:
         table.index_copy_(0, indices, rows)
         return
+    indices = indices.contiguous()
     module.copy_rows(
         rows.data_ptr(),
         rows.stride(0) * rows.itemsize,
@@ -36,6 +38,7 @@ def take_rows(table: Tensor, indices: Tensor) -> Tensor:
     module = backend.native()
     if module is None:
         return table.index_select(0, indices)
+    indices = indices.contiguous()
     rows = torch.empty((indices.shape[0], table.shape[1]), dtype=table.dtype)
     module.copy_rows(
         table.data_ptr(),
