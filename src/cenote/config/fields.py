@@ -58,9 +58,15 @@ def positive_float(hf: Raw, names: tuple[str, ...], default: float) -> float:
     value = first(hf, names)
     if value is None:
         return default
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+    if not is_positive(value):
         raise ModelLoadError(f"config.json: {names[0]} must be a positive number, not {value!r}.")
     return float(value)
+
+
+def is_positive(value: Any) -> bool:
+    """Whether it is a number, finite and above 0."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf
 
 
 def text(hf: Raw, names: tuple[str, ...], default: str) -> str:

@@ -5,13 +5,12 @@ It knows no torch and no model: `layers.frequencies` turns a `RopeConfig` into n
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from cenote.config.fields import POSITIONS, Raw, first
+from cenote.config.fields import POSITIONS, Raw, is_positive, positive_float
 from cenote.errors import ModelLoadError
 
 RopeKind = Literal["default", "linear", "dynamic", "yarn", "llama3", "ntk", "longrope"]
@@ -76,30 +75,30 @@ def rope_config(hf: Raw, *, base: float, layer_type: str | None = None) -> RopeC
         )
     # Dynamic scaling begins at the model's positions, whatever else is said (transformers 5.24).
     lengths = (*POSITIONS, *_ORIGINAL) if kind == "dynamic" else (*_ORIGINAL, *POSITIONS)
-    original = int(_number({**hf, **settings}, lengths, 0))
+    original = int(positive_float({**hf, **settings}, lengths, 0))
     factor = settings.get("factor")
     if kind in _BY_ORIGINAL and not original:
         raise ModelLoadError(
             f"config.json: rotary scaling of type {kind!r} needs {_ORIGINAL[0]} or {POSITIONS[0]}."
         )
     if factor is None and kind in _RATIO:
-        factor = _number(hf, POSITIONS, original) / original
+        factor = positive_float(hf, POSITIONS, original) / original
     if factor is None and kind != "default":
         raise ModelLoadError(f"config.json: rotary scaling of type {kind!r} needs a factor.")
     return RopeConfig(
-        base=_number(settings, _BASE, _number(hf, _BASE, base)),
+        base=positive_float(settings, _BASE, positive_float(hf, _BASE, base)),
         kind=cast(RopeKind, kind),
-        fraction=_number(settings, _FRACTION, _number(hf, _FRACTION, 1.0)),
-        factor=_number({"factor": factor}, ("factor",), 1.0),
+        fraction=positive_float(settings, _FRACTION, positive_float(hf, _FRACTION, 1.0)),
+        factor=positive_float({"factor": factor}, ("factor",), 1.0),
         original=original,
         attention_factor=_optional(settings, "attention_factor"),
-        beta_fast=_number(settings, ("beta_fast",), 32.0),
-        beta_slow=_number(settings, ("beta_slow",), 1.0),
+        beta_fast=positive_float(settings, ("beta_fast",), 32.0),
+        beta_slow=positive_float(settings, ("beta_slow",), 1.0),
         mscale=_optional(settings, "mscale"),
         mscale_all_dim=_optional(settings, "mscale_all_dim"),
         truncate=settings.get("truncate") is not False,
-        low_freq_factor=_number(settings, ("low_freq_factor",), 1.0),
-        high_freq_factor=_number(settings, ("high_freq_factor",), 4.0),
+        low_freq_factor=positive_float(settings, ("low_freq_factor",), 1.0),
+        high_freq_factor=positive_float(settings, ("high_freq_factor",), 4.0),
         mixed_b=_optional(settings, "mixed_b"),
         short_factor=_factors(settings, "short_factor", kind),
         long_factor=_factors(settings, "long_factor", kind),
@@ -120,7 +119,7 @@ def _factors(settings: Raw, name: str, kind: str) -> tuple[float, ...]:
     if kind != "longrope":
         return ()
     values = settings.get(name)
-    if not isinstance(values, list) or not all(map(_is_positive, values)):
+    if not isinstance(values, list) or not all(map(is_positive, values)):
         raise ModelLoadError(
             f"config.json: {name} must be a list of positive numbers, not {reprlib.repr(values)}."
         )
@@ -128,19 +127,4 @@ def _factors(settings: Raw, name: str, kind: str) -> tuple[float, ...]:
 
 
 def _optional(values: Raw, name: str) -> float | None:
-    return None if values.get(name) is None else _number(values, (name,), 0.0)
-
-
-def _number(values: Raw, names: tuple[str, ...], default: float) -> float:
-    """A positive number under the first of `names`, `default` where there is none."""
-    value = first(values, names)
-    if value is None:
-        return default
-    if not _is_positive(value):
-        raise ModelLoadError(f"config.json: {names[0]} must be a positive number, not {value!r}.")
-    return float(value)
-
-
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf
+    return None if values.get(name) is None else positive_float(values, (name,), 0.0)
