@@ -16,38 +16,31 @@ def put_rows(table: Tensor, indices: Tensor, rows: Tensor) -> None:
     """table[indices] = rows. `table` is `[N, width]`, `rows` `[n, width]` of its dtype, each row in
     one piece; `indices` int64 `[n]`, none of them twice. Raises IndexError where there is no such
     row."""
-    module = backend.native()
-    if module is None:
+    if backend.native() is None:
         table.index_copy_(0, indices, rows)
         return
     indices = indices.contiguous()
-    module.copy_rows(
-        rows.data_ptr(),
-        rows.stride(0) * rows.itemsize,
-        table.data_ptr(),
-        table.stride(0) * table.itemsize,
-        rows.shape[0],
-        rows.shape[1] * rows.itemsize,
-        target_rows=indices.data_ptr(),
-        target_count=table.shape[0],
-    )
+    _copy(rows, table, len(indices), target_rows=indices.data_ptr(), target_count=len(table))
 
 
 def take_rows(table: Tensor, indices: Tensor) -> Tensor:
     """table[indices], `[n, width]`, as for `put_rows`."""
-    module = backend.native()
-    if module is None:
+    if backend.native() is None:
         return table.index_select(0, indices)
     indices = indices.contiguous()
-    rows = torch.empty((indices.shape[0], table.shape[1]), dtype=table.dtype)
-    module.copy_rows(
-        table.data_ptr(),
-        table.stride(0) * table.itemsize,
-        rows.data_ptr(),
-        rows.stride(0) * rows.itemsize,
-        rows.shape[0],
-        rows.shape[1] * rows.itemsize,
-        source_rows=indices.data_ptr(),
-        source_count=table.shape[0],
-    )
+    rows = torch.empty((len(indices), table.shape[1]), dtype=table.dtype)
+    _copy(table, rows, len(indices), source_rows=indices.data_ptr(), source_count=len(table))
     return rows
+
+
+def _copy(source: Tensor, target: Tensor, count: int, **by_index: int) -> None:
+    """`count` rows; `by_index` says which ones, on the side that doesn't take them in turn."""
+    backend.compiled().copy_rows(
+        source.data_ptr(),
+        source.stride(0) * source.itemsize,
+        target.data_ptr(),
+        target.stride(0) * target.itemsize,
+        count,
+        source.shape[1] * source.itemsize,
+        **by_index,
+    )
