@@ -20,6 +20,7 @@ from tokenizers.models import BPE, Unigram
 from cenote.errors import ModelLoadError
 from cenote.loader.added_tokens import add_listed_tokens
 from cenote.loader.sentencepiece import Kind, Piece, SentencePiece, read_sentencepiece
+from cenote.loader.special_tokens import BERT, ROBERTA
 
 FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model")
 
@@ -29,11 +30,7 @@ REMEDY = (
 )
 
 _SPACE = "▁"
-_XLM = {
-    "bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>",
-    "unk": "<unk>", "pad": "<pad>", "mask": "<mask>",
-}  # fmt: skip
-_BERT = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "unk": "[UNK]", "mask": "[MASK]"}
+_XLM = {"bos": "<s>", "eos": "</s>", **ROBERTA}
 _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 
 
@@ -62,8 +59,8 @@ _FAMILIES: dict[str, _Family] = {
         ("<mask>",),
         {"<unk>NOTUSED": -100.0},
     ),
-    "Albert": _Family({**_BERT, "unk": "<unk>", "pad": "<pad>"}, "bert", cleans=True),
-    "DebertaV2": _Family(_BERT, "bert"),
+    "Albert": _Family({**BERT, "unk": "<unk>", "pad": "<pad>"}, "bert", cleans=True),
+    "DebertaV2": _Family(BERT, "bert"),
     "T5": _Family({"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, "t5"),
     "Llama": _Family(_LLAMA, "llama"),
     "Gemma": _Family({"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"}, "llama"),

@@ -21,10 +21,9 @@ from cenote.config.pooling import PoolerConfig
 from cenote.errors import ModelLoadError
 from cenote.loader.added_tokens import add_listed_tokens
 from cenote.loader.sentencepiece_tokenizer import FILES, REMEDY, from_sentencepiece
+from cenote.loader.special_tokens import BERT, ROBERTA
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA = {"unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
 
 _GPT2_END = "<|endoftext|>"
 # How Qwen2 cuts a text ahead of its merges: each digit stands alone.
@@ -112,7 +111,7 @@ def _from_vocabulary(
     path: Path, settings: Mapping[str, Any], special: Mapping[str, str]
 ) -> Backend:
     """A BERT tokenizer (Devlin et al. 2019): lower case unless the settings say otherwise."""
-    tokens = {**_BERT, **special}
+    tokens = {**BERT, **special}
     try:
         vocabulary = WordPiece.read_file(str(path))
     except Exception as error:  # the library raises plain Exception
@@ -151,13 +150,13 @@ def _from_merges(folder: Path, settings: Mapping[str, Any], special: dict[str, s
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     backend.decoder = decoders.ByteLevel()
     add_listed_tokens(backend, folder, settings)
-    if vocabulary.keys().isdisjoint((_ROBERTA["cls"], _BERT["cls"], special.get("cls"))):
+    if vocabulary.keys().isdisjoint((ROBERTA["cls"], BERT["cls"], special.get("cls"))):
         for role in ("bos", "eos", "unk"):
             special.setdefault(role, _GPT2_END)
         known = [token for token in special.values() if backend.token_to_id(token) is not None]
         backend.add_special_tokens([AddedToken(token, normalized=False) for token in known])
         return backend
-    tokens = {**(_ROBERTA if _ROBERTA["cls"] in vocabulary else _BERT), **special}
+    tokens = {**(ROBERTA if ROBERTA["cls"] in vocabulary else BERT), **special}
     _add_special_tokens(backend, tokens, folder / "vocab.json", prefix=prefix)
     return backend
 
@@ -171,7 +170,7 @@ def _add_special_tokens(
     absent = [tokens[role] for role in ("cls", "sep", "unk") if tokens[role] not in vocabulary]
     if absent:
         raise ModelLoadError(f"{path} lacks the special tokens {absent}.")
-    roberta = tokens["cls"] == _ROBERTA["cls"]
+    roberta = tokens["cls"] == ROBERTA["cls"]
     backend.add_special_tokens(
         [
             AddedToken(token, lstrip=roberta and role == "mask", normalized=False)
