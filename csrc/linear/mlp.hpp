@@ -73,10 +73,7 @@ void mlp_by_columns(const Input& input, const MlpPlan& mlp, const Result& result
   over_columns(mlp.down.panel_count, [&](int64_t first, int64_t last) {
     multiply_into<E>(result, middle.packed, mlp.down, first, last, 0, out_rows);
   });
-  if (!result.norm) return;
-  over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
-    result.normalise_rows(0, out_rows, first, last);
-  });
+  normalise_all(result, out_rows, rows);
 }
 
 template <WeightKind kKind>

@@ -16,6 +16,13 @@ void pack_all(const Input& input, const PackedRows<E>& block) {
   });
 }
 
+inline void normalise_all(const Result& result, float* out_rows, int64_t rows) {
+  if (!result.norm) return;
+  over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
+    result.normalise_rows(0, out_rows, first, last);
+  });
+}
+
 template <class E>
 void linear_by_rows(const Input& input, const PackedWeight& weight, const Result& result,
                     int64_t rows, const Plan& plan) {
@@ -45,10 +52,7 @@ void linear_by_columns(const Input& input, const PackedWeight& weight, const Res
   over_columns(weight.panel_count, [&](int64_t first, int64_t last) {
     multiply_into<E>(result, block, weight, first, last, 0, out_rows);
   });
-  if (!result.norm) return;
-  over_rows(rows, result.columns, [&](int64_t first, int64_t last) {
-    result.normalise_rows(0, out_rows, first, last);
-  });
+  normalise_all(result, out_rows, rows);
 }
 
 template <WeightKind kKind>
