@@ -6,8 +6,7 @@ It knows nothing of requests' lives: the pooling runner decides which rows reach
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -16,16 +15,28 @@ from cenote.layers.packed import PackedBatch
 from cenote.params import PoolingParams
 
 
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """One request's result, float32, on the model's device (a row or slice of a shared tensor).
+class Pooled(NamedTuple):
+    """One request's result, float32, on the model's device.
 
-    `indices` int32: the prompt positions of the rows of a token task, where some were left out,
-    or the vocabulary ids of a sparse vector.
+    It is `source`, or the row `source[row]` of what a batch's results share: for short texts, views
+    of their own cost more than all the rest that is done for them here. `indices` int32: the prompt
+    positions of the rows of a token task, where some were left out, or the vocabulary ids of a
+    sparse vector.
     """
 
-    data: Tensor
+    source: Tensor
     indices: Tensor | None = None
+    row: int | None = None
+
+    @property
+    def data(self) -> Tensor:
+        """The result as a tensor of its own."""
+        return self.source if self.row is None else self.source[self.row]
+
+
+def each_row(rows: Tensor) -> list[Pooled]:
+    """Every row of `[N, D]` as one request's result `[D]`."""
+    return [Pooled(rows, None, index) for index in range(rows.shape[0])]
 
 
 class Pooler(Protocol):

@@ -22,6 +22,7 @@ from cenote.layers.packing import WeightForm
 from cenote.loader.rules import Rename
 from cenote.loader.weights import load_weights
 from cenote.params import PoolingParams
+from cenote.poolers.base import Pooled, each_row
 
 _DENSE_RULES = (Rename(r"linear\.(weight|bias)", r"linear.\1"),)
 
@@ -89,17 +90,31 @@ def finish_vectors(
 ) -> list[Tensor]:
     """Cuts to the wanted dimensions, then normalises, `sizes[i]` rows for request i.
 
-    `default` is whether the model normalises where the request doesn't say. Requests that want the
-    same share one call, and in nearly every batch that is all of them.
+    `default` is whether the model normalises where the request doesn't say.
     """
-    wanted = [
-        (item.dimensions, default if item.use_activation is None else item.use_activation)
-        for item in params
-    ]
+    wanted = _wanted(params, default)
     if len(set(wanted)) == 1:
         return list(_finish(vectors, *wanted[0]).split_with_sizes(list(sizes)))
     parts = vectors.split_with_sizes(list(sizes))
     return [_finish(part, *want) for part, want in zip(parts, wanted, strict=True)]
+
+
+def finish_rows(vectors: Tensor, params: Sequence[PoolingParams], *, default: bool) -> list[Pooled]:
+    """As `finish_vectors`, of one row `[N, D]` for each request."""
+    wanted = _wanted(params, default)
+    if len(set(wanted)) == 1:
+        return each_row(_finish(vectors, *wanted[0]))
+    rows = vectors.unsqueeze(1)
+    return [Pooled(_finish(row, *want), row=0) for row, want in zip(rows, wanted, strict=True)]
+
+
+def _wanted(params: Sequence[PoolingParams], default: bool) -> list[tuple[int | None, bool]]:
+    """Each request's dimensions and whether it is normalised. Requests that want the same share one
+    call, and in nearly every batch that is all of them."""
+    return [
+        (item.dimensions, default if item.use_activation is None else item.use_activation)
+        for item in params
+    ]
 
 
 def _finish(vectors: Tensor, dimensions: int | None, unit_length: bool) -> Tensor:

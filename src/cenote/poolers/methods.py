@@ -17,7 +17,7 @@ from cenote.layers.packed import PackedBatch
 from cenote.models.base import PoolingModel
 from cenote.params import PoolingParams
 from cenote.poolers.base import Pooled
-from cenote.poolers.heads import ClassActivation, Dense, finish_vectors
+from cenote.poolers.heads import ClassActivation, Dense, finish_rows, finish_vectors
 
 
 class EmbedPooler:
@@ -51,9 +51,7 @@ class EmbedPooler:
         """Vectors `[dim]` of pooled rows."""
         for dense in self.dense:
             pooled = dense(pooled)
-        sizes = [1] * len(params)
-        finished = finish_vectors(pooled, sizes, params, default=self.normalize)
-        return [Pooled(rows[0]) for rows in finished]
+        return finish_rows(pooled, params, default=self.normalize)
 
     def _spans(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
@@ -101,7 +99,7 @@ class ClassifyPooler:
         logits = pooled if self.late else self.model.classify(pooled)
         scores = self.activation(logits)
         return [
-            Pooled(logits[i] if item.use_activation is False else scores[i])
+            Pooled(logits if item.use_activation is False else scores, row=i)
             for i, item in enumerate(params)
         ]
 
