@@ -7,7 +7,7 @@ ids three ways (one batch, the reverse order, each alone) and holds all of them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from cenote.params import PoolingParams, Task
 from cenote.poolers.base import Pooled, Pooler
 from cenote.poolers.factory import build_poolers
 from cenote.processors.tokenizer import Tokenizer
+from cenote.runner.input_batch import read_batch
+from cenote.runner.row_readers import RowReaders
+from cenote.step import ScheduledRequest
 
 CPU = torch.device("cpu")
 
@@ -57,11 +60,14 @@ class Served:
         types: Sequence[Sequence[int]] | None = None,
         params: PoolingParams | None = None,
     ) -> list[Pooled]:
-        """One batch of token ids, all with the same parameters."""
-        batch = pack(ids, types)
-        wanted = [PoolingParams(task=task) if params is None else params] * len(ids)
+        """One batch of token ids, all with the same parameters. As in an engine's step, the last
+        layer makes only the rows that are read."""
+        own = PoolingParams(task=task) if params is None else params
+        requests = [ScheduledRequest("", list(given), own, 0, len(given)) for given in ids]
+        read = RowReaders(self.poolers, ()).rows(requests, CPU)
+        batch = replace(pack(ids, types), read=read)
         with torch.inference_mode():
-            return self.poolers[task](self.model(batch), batch, wanted)
+            return self.poolers[task](self.model(batch), read_batch(batch), [own] * len(ids))
 
 
 def serve(

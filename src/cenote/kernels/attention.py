@@ -46,8 +46,13 @@ class AttentionSpec:
         return self.num_kv_heads * self.head_dim
 
     @property
+    def is_positional(self) -> bool:
+        """Whether it matters where a query stands."""
+        return self.causal or self.window != (-1, -1)
+
+    @property
     def is_plain(self) -> bool:
-        return not self.causal and self.window == (-1, -1) and not self.softcap
+        return not self.is_positional and not self.softcap
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +69,13 @@ class AttentionTerms:
     key_mask: Tensor | None = None
 
     @property
+    def is_positional(self) -> bool:
+        """Whether it matters where a query stands."""
+        return self.alibi_slopes is not None or self.bias is not None
+
+    @property
     def is_empty(self) -> bool:
-        return self.alibi_slopes is None and self.bias is None and self.key_mask is None
+        return not self.is_positional and self.key_mask is None
 
 
 NO_TERMS = AttentionTerms()

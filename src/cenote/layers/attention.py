@@ -7,8 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms, attention
+from cenote.kernels.attention import (
+    NO_TERMS,
+    AttentionSpec,
+    AttentionTerms,
+    Lengths,
+    attention,
+)
 from cenote.kernels.norm import NormWeight
+from cenote.kernels.rows import take_rows
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch
@@ -16,8 +23,9 @@ from cenote.layers.rotary import Rotary
 
 
 class SelfAttention(nn.Module):
-    """`[T, hidden] → [T, hidden]`; `qkv` holds query, key and value rows in this order.
+    """`[T, hidden] → [R, hidden]`, the rows that are read.
 
+    `qkv` holds query, key and value rows in this order.
     `kv_layer` is its place in the pool of keys and values, for causal models. A batch with a view
     of that pool may hold later parts of prompts: they attend to what was kept of the parts before.
     """
@@ -58,23 +66,44 @@ class SelfAttention(nn.Module):
         context = self.mix(self.qkv(hidden, pre_norm=pre_norm), batch, terms)
         out: Tensor = self.out(
             context,
-            residual=hidden if residual else None,
+            residual=batch.take_read(hidden) if residual else None,
             post_norm=post_norm,
             out_dtype=torch.float32,
         )
         return out
 
     def mix(self, qkv: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
-        """Attention of the fused product's rows, before `out`: to each other, and to those kept of
-        their prompts' earlier parts. `qkv` is used up."""
+        """Attention of the fused product's rows that are read, before `out`: to all of them, and to
+        those kept of their prompts' earlier parts. `qkv` is used up."""
         if self.rotary is not None:
             self.rotary(qkv[:, : self.spec.q_size + self.spec.kv_size], batch)
         q, kv = qkv.tensor_split([self.spec.q_size], dim=1)
-        read = None
+        keys = None
         if batch.kv is not None and self.kv_layer is not None:
-            kv, read = batch.kv.extend(self.kv_layer, kv), batch.kv.read
+            kv, keys = batch.kv.extend(self.kv_layer, kv), batch.kv.read
         k, v = kv.split_with_sizes(self.sizes[1:], dim=1)
-        return attention(q, k, v, batch, self.spec, terms, read)
+        return self.attend(q, k, v, batch, terms, keys)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        batch: PackedBatch,
+        terms: AttentionTerms,
+        keys: Lengths | None = None,
+    ) -> Tensor:
+        """`attention` of the queries that are read; `keys` where k and v have other bounds.
+
+        It takes queries for the last tokens of their sequence. Those that aren't run alone only
+        where that makes no difference; else all run.
+        """
+        read, spec = batch.read, self.spec
+        if read is None:
+            return attention(q, k, v, batch, spec, terms, keys)
+        if read.trailing or not (spec.is_positional or terms.is_positional):
+            return attention(take_rows(q, read.rows), k, v, read, spec, terms, keys or batch)
+        return take_rows(attention(q, k, v, batch, spec, terms, keys), read.rows)
 
 
 class HeadNormedAttention(SelfAttention):

@@ -38,7 +38,7 @@ class DistanceTable(nn.Module):
 
 
 class DisentangledAttention(nn.Module):
-    """`[T, hidden] → [T, hidden]`.
+    """`[T, hidden] → [R, hidden]`, the rows that are read.
 
     `keys`: queries meet vectors of distances ("c2p"); `queries`: keys do ("p2c"). `shared` makes
     these vectors with the content's own weights. `fold` has to come before `pack`.
@@ -90,7 +90,10 @@ class DisentangledAttention(nn.Module):
         q, k, v = self.qkv(hidden).chunk(3, dim=1)
         context = disentangled_attention(q, k, v, batch, self.spec, self.vectors, terms.key_mask)
         out: Tensor = self.out(
-            context, residual=hidden, post_norm=post_norm, out_dtype=torch.float32
+            batch.take_read(context),
+            residual=batch.take_read(hidden),
+            post_norm=post_norm,
+            out_dtype=torch.float32,
         )
         return out
 

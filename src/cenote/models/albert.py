@@ -16,7 +16,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.bert import BertModel
-from cenote.models.blocks import PostNormLayer
+from cenote.models.blocks import PostNormLayer, run_layers
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:albert\.)?"
@@ -74,15 +74,12 @@ class AlbertModel(BertModel):
         )
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
-        terms = self.terms(batch)
         depth = self.config.num_layers
-        for step in range(depth):
-            group = self.layers[step * len(self.layers) // depth]
-            for layer in group.children():
-                hidden = layer(hidden, batch, terms)
-        return hidden
+        groups = (self.layers[step * len(self.layers) // depth] for step in range(depth))
+        layers = (layer for group in groups for layer in group.children())
+        return run_layers(layers, hidden, batch, self.terms(batch))
 
 
 class AlbertForSequenceClassification(TextClassifier, AlbertModel):

@@ -44,6 +44,7 @@ class PoolingModel(nn.Module):
     """Base of all models. Parameters are made on the meta device and filled by the loader."""
 
     info: ClassVar[ModelInfo] = ModelInfo()
+    reentrant: ClassVar[bool] = True  # batches may run on several threads at a time
     weight_rules: ClassVar[tuple[Rule, ...]] = ()
     classifier: nn.Module  # rows to logits; models whose head is classify or token_classify
     head: nn.Module  # rows to runs of vocabulary logits; models whose head is vocab
@@ -54,13 +55,17 @@ class PoolingModel(nn.Module):
         self.adapters = ActiveAdapters()
 
     def __call__(self, batch: PackedBatch) -> Tensor:
-        """`forward`, its layers told which rows have which adapter."""
+        """`forward`, its layers told which rows have which adapter.
+
+        Adapters are for rows of the whole pack: where there are any, all rows run to the end.
+        """
         self.adapters.for_batch(batch)
-        hidden: Tensor = super().__call__(batch)
-        return hidden
+        runs = batch.whole() if self.adapters.groups else batch
+        hidden: Tensor = super().__call__(runs)
+        return hidden if runs is batch else batch.take_read(hidden)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]` of the rows that are read, float32."""
         raise NotImplementedError
 
     @classmethod

@@ -16,7 +16,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import PoolingModel
-from cenote.models.blocks import PostNormLayer
+from cenote.models.blocks import PostNormLayer, run_layers
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, TokenProjection
 
 # What a checkpoint with a head calls its body: BERT and its twin ERNIE.
@@ -93,12 +93,9 @@ class BertModel(PoolingModel):
         return AttentionTerms(key_mask=batch.key_mask)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
-        terms = self.terms(batch)
-        for layer in self.layers:
-            hidden = layer(hidden, batch, terms)
-        return hidden
+        return run_layers(self.layers, hidden, batch, self.terms(batch))
 
 
 class BertForSequenceClassification(TextClassifier, BertModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,6 +36,21 @@ def bidirectional(config: ModelConfig, window: tuple[int, int] = (-1, -1)) -> At
 def causal(config: ModelConfig, window: int = -1) -> AttentionSpec:
     """Attention to the tokens before and the token itself, `window` tokens back at the most."""
     return replace(bidirectional(config, (window, -1)), causal=True)
+
+
+def run_layers(
+    layers: Iterable[nn.Module], hidden: Tensor, batch: PackedBatch, terms: AttentionTerms
+) -> Tensor:
+    """One layer after another, `[T, hidden]` → `[R, hidden]` float32.
+
+    All see all rows of the layer before, and only the last one leaves out those that nobody reads.
+    """
+    *before, last = layers
+    whole = batch.whole()
+    for layer in before:
+        hidden = layer(hidden, whole, terms)
+    out: Tensor = last(hidden, batch, terms)
+    return out
 
 
 class PostNormLayer(nn.Module):
@@ -72,7 +87,7 @@ class PostNormLayer(nn.Module):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
     ) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
         hidden = self.attention(hidden, batch, terms, post_norm=self.attention_norm.prepared)
         out: Tensor = self.mlp(hidden, residual=hidden, post_norm=self.mlp_norm.prepared)
         return out
@@ -121,7 +136,7 @@ class PreNormLayer(nn.Module):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
     ) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
         first = None if self.attention_norm is None else self.attention_norm.prepared
         hidden = self.attention(hidden, batch, terms, pre_norm=first)
         out: Tensor = self.mlp(hidden, residual=hidden, pre_norm=self.mlp_norm.prepared)
@@ -141,9 +156,9 @@ class SandwichLayer(PreNormLayer):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
     ) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
         first = None if self.attention_norm is None else self.attention_norm.prepared
-        hidden = hidden + self.attention(
+        hidden = batch.take_read(hidden) + self.attention(
             hidden,
             batch,
             terms,

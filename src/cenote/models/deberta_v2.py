@@ -61,8 +61,8 @@ _BODY_RULES: tuple[Rule, ...] = (
     Rename(_SELF + r"pos_key_proj\.(weight|bias)", r"layers.\1.attention.position_keys.\2"),
     Rename(_SELF + r"pos_query_proj\.(weight|bias)", r"layers.\1.attention.position_queries.\2"),
     Rename(_ROOT + r"encoder\.LayerNorm\.(weight|bias)", r"relative.norm.\1"),
-    Rename(_ROOT + r"encoder\.conv\.conv\.(weight|bias)", r"convolution.\1"),
-    Rename(_ROOT + r"encoder\.conv\.LayerNorm\.(weight|bias)", r"convolution.norm.\1"),
+    Rename(_ROOT + r"encoder\.conv\.conv\.(weight|bias)", r"layers.0.convolution.\1"),
+    Rename(_ROOT + r"encoder\.conv\.LayerNorm\.(weight|bias)", r"layers.0.convolution.norm.\1"),
 )
 NO_LM = Ignore(r"(?:cls|lm_predictions|mask_predictions)\..*")
 BODY_HEADS: tuple[Rule, ...] = (NO_LM, Ignore(r"(?:pooler|classifier)\..*"))
@@ -99,10 +99,28 @@ class DebertaLayer(nn.Module):
         self.mlp_norm = LayerNorm(hidden, eps)
 
     def forward(self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
         hidden = self.attention(hidden, batch, terms, post_norm=self.attention_norm.prepared)
         out: Tensor = self.mlp(hidden, residual=hidden, post_norm=self.mlp_norm.prepared)
         return out
+
+
+class ConvolvedLayer(DebertaLayer):
+    """The same, and beside it a convolution of what it is given."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        attention: DisentangledAttention,
+        convolution: NeighbourConvolution,
+    ) -> None:
+        super().__init__(config, attention)
+        self.convolution = convolution
+
+    def forward(self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
+        made = super().forward(hidden, batch.whole(), terms)
+        return batch.take_read(self.convolution(hidden, made, batch))
 
 
 class DebertaV2Model(BertModel):
@@ -113,8 +131,6 @@ class DebertaV2Model(BertModel):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.relative = self.make_table(config) if config.hf.get("relative_attention") else None
-        width = int(config.hf.get("conv_kernel_size") or 0)
-        self.convolution = _convolution(config, width) if width else None
 
     def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
         """Words; positions and types only where the configuration has them."""
@@ -136,10 +152,14 @@ class DebertaV2Model(BertModel):
         return DistanceTable(distances, config.hidden_size, norm)
 
     def make_layers(self, config: ModelConfig) -> nn.ModuleList:
-        """BERT's layers with disentangled attention."""
-        return nn.ModuleList(
+        """BERT's layers with disentangled attention, the first one perhaps with a convolution."""
+        layers = [
             DebertaLayer(config, self.make_attention(config)) for _ in range(config.num_layers)
-        )
+        ]
+        width = int(config.hf.get("conv_kernel_size") or 0)
+        if width:
+            layers[0] = ConvolvedLayer(config, layers[0].attention, _convolution(config, width))
+        return nn.ModuleList(layers)
 
     def make_attention(self, config: ModelConfig) -> DisentangledAttention:
         """One layer's attention; the first version keeps its weights differently."""
@@ -160,16 +180,6 @@ class DebertaV2Model(BertModel):
         self.relative = None
         for child in self.children():
             pack_weights(child, form)
-
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
-        embedded: Tensor = self.embeddings(batch)
-        hidden, terms = embedded, self.terms(batch)
-        for number, layer in enumerate(self.layers):
-            hidden = layer(hidden, batch, terms)
-            if number == 0 and self.convolution is not None:
-                hidden = self.convolution(embedded, hidden, batch)
-        return hidden
 
 
 def attention_kinds(config: ModelConfig) -> list[str]:

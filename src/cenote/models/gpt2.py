@@ -20,7 +20,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Transpose
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, causal
+from cenote.models.blocks import PreNormLayer, causal, run_layers
 from cenote.models.llama import HEAD_RULE, SCORE_RULE, WithScore
 
 _ROOT = r"(?:transformer\.)?"
@@ -84,12 +84,10 @@ class GPT2Model(PoolingModel):
         return PreNormLayer(self.config, spec, kv_layer=at)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        for layer in self.layers:
-            hidden = layer(hidden, batch, terms)
-        out: Tensor = self.final_norm(hidden)
+        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
         return out
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
-from cenote.kernels.attention import NO_TERMS, AttentionTerms, attention
+from cenote.kernels.attention import NO_TERMS, AttentionTerms
 from cenote.kernels.norm import norm
 from cenote.layers.attention import SelfAttention
 from cenote.layers.embedding import TokenEmbedding
@@ -70,7 +70,7 @@ class NormedAttention(SelfAttention):
         """As `SelfAttention`, after the norms."""
         q, k, v = qkv.split_with_sizes(self.sizes, dim=1)
         q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        return attention(q, k, v, batch, self.spec, terms)
+        return self.attend(q, k, v, batch, terms)
 
 
 class JinaBertLayer(nn.Module):
@@ -95,8 +95,8 @@ class JinaBertLayer(nn.Module):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
     ) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
-        given = hidden
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
+        given = batch.take_read(hidden)
         hidden = self.attention(hidden, batch, terms, post_norm=self.attention_norm.prepared)
         if self.second_norm is not None:
             hidden = norm(hidden, self.second_norm.prepared, residual=given)

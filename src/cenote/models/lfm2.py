@@ -29,7 +29,7 @@ from cenote.layers.packing import WeightForm
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import bidirectional, causal
+from cenote.models.blocks import bidirectional, causal, run_layers
 from cenote.models.llama import HEAD_RULE, SCORE_RULE, WithScore
 
 _ROOT = r"(?:model\.|lfm2\.)?"
@@ -86,7 +86,7 @@ class GatedConv(nn.Module):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, pre_norm: RMSNorm
     ) -> Tensor:
-        """out(…) + hidden, float32 `[T, hidden]`; `terms` are attention's alone."""
+        """out(…) + hidden, float32 `[R, hidden]`; `terms` are attention's alone."""
         rows = hidden
         norm: NormWeight | None = pre_norm.prepared
         if batch.key_mask is not None and not self.hears_hidden:
@@ -99,7 +99,8 @@ class GatedConv(nn.Module):
         places = batch.positions if kv is None or kv.neighbours is None else kv.neighbours.places
         taps = self.weight.squeeze(1)
         made = short_conv(x, places, taps, self.bias, ahead=self.ahead, carry=carry)
-        out: Tensor = self.out(c * made, residual=hidden, out_dtype=torch.float32)
+        mixed, residual = batch.take_read(c * made), batch.take_read(hidden)
+        out: Tensor = self.out(mixed, residual=residual, out_dtype=torch.float32)
         return out
 
 
@@ -109,7 +110,7 @@ class Lfm2Attention(HeadNormedAttention):
     def forward(  # type: ignore[override]
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms, pre_norm: RMSNorm
     ) -> Tensor:
-        """out(…) + hidden, float32 `[T, hidden]`."""
+        """out(…) + hidden, float32 `[R, hidden]`."""
         return super().forward(hidden, batch, terms, pre_norm=pre_norm.prepared)
 
 
@@ -127,7 +128,7 @@ class Lfm2Layer(nn.Module):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms = NO_TERMS
     ) -> Tensor:
-        """`[T, hidden]` float32 → the same."""
+        """`[T, hidden]` float32 → `[R, hidden]`, the rows that are read."""
         hidden = self.mixer(hidden, batch, terms, self.operator_norm)
         out: Tensor = self.mlp(hidden, residual=hidden, pre_norm=self.ffn_norm.prepared)
         return out
@@ -191,12 +192,10 @@ class Lfm2Model(PoolingModel):
         return KVShape(count(ATTENTION), size, count(CONV), config.hidden_size, self.width - 1)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        for layer in self.layers:
-            hidden = layer(hidden, batch, terms)
-        out: Tensor = self.final_norm(hidden)
+        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
         return out
 
 

@@ -26,7 +26,7 @@ from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, bidirectional, causal
+from cenote.models.blocks import PreNormLayer, bidirectional, causal, run_layers
 
 # The types of layers that `layer_types` lists.
 FULL = "full_attention"
@@ -165,12 +165,10 @@ class LlamaModel(PoolingModel):
         return bidirectional(self.config, (back, back))
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        for layer in self.layers:
-            hidden = layer(hidden, batch, terms)
-        out: Tensor = self.final_norm(hidden)
+        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
         return out
 
 

@@ -24,7 +24,7 @@ from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ClassifyPooling, ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, bidirectional
+from cenote.models.blocks import PreNormLayer, bidirectional, run_layers
 from cenote.models.heads import MaskedLMHead
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -91,12 +91,10 @@ class ModernBertModel(PoolingModel):
         self.final_norm = norm(config.hidden_size, config.norm_eps)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        for layer in self.layers:
-            hidden = layer(hidden, batch, terms)
-        out: Tensor = self.final_norm(hidden)
+        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
         return out
 
 

@@ -78,7 +78,7 @@ class LatentAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[T, hidden]` float32 → the same."""
         logits = self.look(x, pre_norm=self.norm.prepared, out_dtype=torch.float32)
-        weights = logits.view(len(x), self.heads, -1).softmax(dim=-1).view_as(logits)
+        weights = logits.unflatten(1, (self.heads, -1)).softmax(dim=-1).view_as(logits)
         x = self.answer(weights, residual=x, out_dtype=torch.float32)
         out: Tensor = self.mlp(x, residual=x, pre_norm=self.mlp_norm.prepared)
         return out
@@ -118,7 +118,7 @@ class NVEmbedModel(MistralBidirectionalModel):
         )
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.latent(super().forward(batch))
         return hidden
 

@@ -54,5 +54,6 @@ class StaticEmbedding(PoolingModel):
         self.register_parameter("factors", None)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Rows `[T, dim]`, float32."""
-        return embed(batch.input_ids, batch.positions, batch.token_type_ids, self.tables)
+        """Rows `[R, dim]`, float32."""
+        rows = embed(batch.input_ids, batch.positions, batch.token_type_ids, self.tables)
+        return batch.take_read(rows)

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 class TransformersModel(PoolingModel):
     """The body of any architecture: its last hidden states."""
 
+    reentrant = False  # who knows what a network keeps
     network: nn.Module
     accepts: frozenset[str]  # arguments of what `run` calls
     exact: bool  # whether padding would change results
@@ -89,7 +90,7 @@ class TransformersModel(PoolingModel):
         return found if isinstance(found, int) and 0 <= found < self.config.vocab_size else 0
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """What `run` gives, `[T, width]` float32; zero in rows that it says nothing of."""
+        """What `run` gives, `[R, width]` float32; zero in rows that it says nothing of."""
         out: Tensor | None = None
         for members in buckets(batch.seq_lens, exact=self.exact):
             rows, values = self.run(padded(batch, members, self.padding_id))
@@ -98,7 +99,7 @@ class TransformersModel(PoolingModel):
             out[rows] = values.float()
         if out is None:
             raise ValueError("A batch has at least one sequence.")
-        return out
+        return batch.take_read(out)
 
     def run(self, part: PaddedBatch) -> tuple[Tensor, Tensor]:
         """Rows of the pack, and what they are: `[n]` and `[n, width]`."""

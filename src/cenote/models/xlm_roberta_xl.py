@@ -61,7 +61,7 @@ class XLMRobertaXLModel(RobertaModel):
         return nn.ModuleList(PreNormLayer(config, spec) for _ in range(config.num_layers))
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[T, hidden]`, float32."""
+        """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.norm(super().forward(batch))
         return hidden
 

@@ -67,6 +67,17 @@ class RowPooler(Protocol):
 
 
 @runtime_checkable
+class SelectivePooler(Protocol):
+    """A pooler that reads some rows of a prompt and no others, or of some prompts.
+
+    Of a batch of these rows alone it makes the same, indices included.
+    """
+
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int] | None:
+        """The positions of a prompt's rows that it reads, ascending; None: all."""
+
+
+@runtime_checkable
 class LookupPooler(Protocol):
     """A pooler that answers some prompts from their token ids alone, without the model."""
 

@@ -22,6 +22,7 @@ class MarkerPooler:
 
     def __init__(self, model: PoolingModel, markers: Sequence[int]) -> None:
         self.model = model
+        self.ids = frozenset(markers)
         self.markers = torch.tensor(sorted(markers), dtype=torch.int32)
 
     def __call__(
@@ -35,3 +36,7 @@ class MarkerPooler:
         finished = finish_vectors(vectors, sizes, params, default=True)
         places = batch.positions[at].split_with_sizes(sizes)
         return [Pooled(rows, where) for rows, where in zip(finished, places, strict=True)]
+
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int]:
+        """The markers."""
+        return [at for at, token in enumerate(token_ids) if token in self.ids]

@@ -43,6 +43,12 @@ class EmbedPooler:
         pooled = [pool(hidden, batch.cu_seqlens, mode, skip=skip) for mode in self.modes]
         return self.finish(pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1), params)
 
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int] | None:
+        """The row that is pooled, where it is a single one."""
+        if params.spans:
+            return None
+        return _single_row(self.modes, len(token_ids), params.skip_tokens)
+
     def rows(self, hidden: Tensor) -> Tensor:
         """Hidden states are pooled as they are."""
         return hidden
@@ -90,6 +96,10 @@ class ClassifyPooler:
         """Scores `[labels]`, or logits for requests with `use_activation=False`."""
         return self.finish(pool(self.rows(hidden), batch.cu_seqlens, self.modes[0]), params)
 
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int] | None:
+        """The row that is pooled, where it is a single one."""
+        return _single_row(self.modes, len(token_ids))
+
     def rows(self, hidden: Tensor) -> Tensor:
         """Hidden states, or their logits where those are averaged."""
         return self.model.classify(hidden) if self.late else hidden
@@ -102,6 +112,17 @@ class ClassifyPooler:
             Pooled(logits if item.use_activation is False else scores, row=i)
             for i, item in enumerate(params)
         ]
+
+
+def _single_row(modes: Sequence[PoolingMode], length: int, skip: int = 0) -> Sequence[int] | None:
+    """The position of the only row that is pooled; None where there are more."""
+    match tuple(modes):
+        case ("last",):
+            return (length - 1,)
+        case ("cls",):
+            return (min(skip, length - 1),)
+        case _:
+            return None
 
 
 def _skipped(params: Sequence[PoolingParams], device: torch.device) -> Tensor | None:

@@ -55,6 +55,11 @@ class StepPooler:
             for own, where, item in zip(logits, places, params, strict=True)
         ]
 
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int]:
+        """The ends of steps."""
+        tag = self._tag(params)
+        return [at for at, token in enumerate(token_ids) if token == tag]
+
     def _tag(self, params: PoolingParams) -> int:
         return self.tag if params.step_tag_id is None else params.step_tag_id
 

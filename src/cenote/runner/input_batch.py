@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cenote.errors import InvalidRequest
 from cenote.layers.kv import KVView
-from cenote.layers.packed import PackedBatch
+from cenote.layers.packed import PackedBatch, ReadRows
 from cenote.step import ScheduledRequest
 
 # Position of a prompt's first token of type 1, in `PoolingParams.extra_kwargs`.
@@ -23,9 +23,14 @@ TOKEN_TYPES = "compressed_token_type_ids"
 
 
 def make_batch(
-    requests: Sequence[ScheduledRequest], device: torch.device, kv: KVView | None = None
+    requests: Sequence[ScheduledRequest],
+    device: torch.device,
+    kv: KVView | None = None,
+    read: ReadRows | None = None,
 ) -> PackedBatch:
     """The parts of prompts that run in this step, one sequence each, in the given order.
+
+    `read` says which of their rows are; None: all.
 
     Raises:
         InvalidRequest: a prompt's compressed token type ids are not a position in it.
@@ -52,6 +57,7 @@ def make_batch(
         key_mask=None if mask is None else torch.from_numpy(mask).to(device),
         adapters=_adapters(requests),
         kv=kv,
+        read=read,
     )
 
 
@@ -101,6 +107,20 @@ def _key_mask(
         for request in requests
     ]
     return (positions < np.repeat(attended, seq_lens)).astype(np.uint8)
+
+
+def read_batch(batch: PackedBatch) -> PackedBatch:
+    """The batch of those rows alone that are read: what the model's hidden states are of."""
+    read = batch.read
+    if read is None:
+        return batch
+    return PackedBatch(
+        input_ids=batch.input_ids[read.rows],
+        positions=batch.positions[read.rows],
+        cu_seqlens=read.cu_seqlens,
+        seq_lens=read.seq_lens,
+        adapters=batch.adapters,
+    )
 
 
 def take_sequences(
