@@ -9,7 +9,6 @@ Sources: ColBERT (Khattab and Zaharia 2020), PyLate. It knows nothing of scoring
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cenote.config.pooling import ColbertConfig
 from cenote.errors import InputTooLong, ModelLoadError
@@ -97,8 +96,7 @@ class ColbertEncoder:
         ids = prompt.token_ids
         at = 1 if ids and self._preparer.tokenizer.is_special(ids[0]) else 0
         offsets = prompt.offsets
-        return replace(
-            prompt,
+        return prompt._replace(
             token_ids=[*ids[:at], marker, *ids[at:]],
             offsets=[*offsets[:at], (0, 0), *offsets[at:]] if offsets else [],
         )
@@ -111,8 +109,7 @@ class ColbertEncoder:
         if self._expansion is None or missing <= 0:
             return prompt
         attended = colbert.attend_to_expansion_tokens
-        return replace(
-            prompt,
+        return prompt._replace(
             token_ids=prompt.token_ids + [self._expansion] * missing,
             offsets=prompt.offsets + [(0, 0)] * missing if prompt.offsets else [],
             attended_tokens=None if attended else len(prompt.token_ids),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,8 +31,7 @@ _numbers = count()
 Offsets = list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
+class TokenPrompt(NamedTuple):
     """One prompt as the model is fed it.
 
     `offsets` are characters of the caller's own text, empty where nobody asked for them.
@@ -132,25 +131,35 @@ class Preparer:
         """Texts and token-id prompts to tokens, in order. Raises `InputTooLong` unless cut."""
         validation.check_prompts(prompts, param)
         validation.check_prompt_choice(prompts, options)
-        texts = [index for index, prompt in enumerate(prompts) if isinstance(prompt, str)]
-        led = [lead(self.config, prefix, str(prompts[index])) for index in texts]
+        texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+        of_texts = iter(self._tokenize_texts(texts, options, prefix, param, offsets))
+        result = [
+            next(of_texts)
+            if isinstance(prompt, str)
+            else self._token_ids(prompt, options, param, f"{param}[{index}]")
+            for index, prompt in enumerate(prompts)
+        ]
+        for index, token_prompt in enumerate(result):
+            if not 0 < len(token_prompt.token_ids) <= self.max_model_len:
+                self.check_length(token_prompt, self.max_model_len, f"{param}[{index}]", param)
+        return result
+
+    def _tokenize_texts(
+        self, texts: list[str], options: PromptOptions, prefix: str, param: str, offsets: bool
+    ) -> list[TokenPrompt]:
+        """Texts alone, each led by what it is to begin with; their lengths aren't checked."""
+        led = [lead(self.config, prefix, text) for text in texts]
         encoded = self.encode([of.text for of in led], options, offsets=offsets, param=param)
         skip = {one: self._prefix_tokens(one, options) for one in {of.lead for of in led}}
-        done: dict[int, TokenPrompt] = {}
-        for index, of, item in zip(texts, led, encoded, strict=True):
-            done[index] = TokenPrompt(
-                token_ids=item.ids,
-                offsets=shift_offsets(item.offsets, of.start),
-                truncated=item.truncated,
-                skip_tokens=self._kept_prefix(skip[of.lead], item, options),
+        return [
+            TokenPrompt(
+                item.ids,
+                shift_offsets(item.offsets, of.start),
+                item.truncated,
+                self._kept_prefix(skip[of.lead], item, options) if skip[of.lead] else 0,
             )
-        for index, prompt in enumerate(prompts):
-            if not isinstance(prompt, str):
-                done[index] = self._token_ids(prompt, options, param, f"{param}[{index}]")
-        result = [done[index] for index in range(len(prompts))]
-        for index, token_prompt in enumerate(result):
-            self.check_length(token_prompt, self.max_model_len, f"{param}[{index}]", param)
-        return result
+            for of, item in zip(led, encoded, strict=True)
+        ]
 
     def encode(
         self,

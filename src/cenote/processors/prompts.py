@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from cenote.config.model import ModelConfig
 from cenote.errors import InvalidRequest
@@ -61,8 +60,7 @@ def prefix_for(config: ModelConfig, options: PromptOptions) -> str:
     return prompts.get(config.pooler.default_prompt_name or "", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Led:
+class Led(NamedTuple):
     """A text as it is tokenised: its beginning `lead` is a prompt, and the caller's own text begins
     at character `start`."""
 

@@ -25,7 +25,7 @@ from cenote.processors.tokenizer import Tokenizer
 def embedding(prompt: TokenPrompt, output: EngineOutput) -> Embedding:
     """A vector `[dim]`."""
     return Embedding(
-        embedding=_floats(output).reshape(-1),
+        embedding=_flat(output),
         prompt_tokens=len(prompt.token_ids),
         truncated=prompt.truncated,
         num_cached_tokens=output.num_cached_tokens,
@@ -36,7 +36,7 @@ def classification(
     prompt: TokenPrompt, output: EngineOutput, labels: Sequence[str]
 ) -> Classification:
     """Class scores `[labels]` and the name of the highest, where the model has names."""
-    probs = _floats(output).reshape(-1)
+    probs = _flat(output)
     names = tuple(labels) if len(labels) == len(probs) else ()
     return Classification(
         probs=probs,
@@ -80,7 +80,7 @@ def sparse_embedding(
 
     With a `tokenizer` the result has the token strings as well.
     """
-    weights = _floats(output).reshape(-1)
+    weights = _flat(output)
     ids = positions(output)
     order = np.lexsort((ids, -weights))
     order = order[weights[order] != 0]
@@ -94,8 +94,13 @@ def sparse_embedding(
 
 
 def _floats(output: EngineOutput) -> NDArray[np.float32]:
-    """A writable float32 copy, so that results outlive the message and may be changed."""
-    return output.array().astype(np.float32, copy=True)
+    """The numbers in their shape, see `_flat`."""
+    return _flat(output).reshape(output.shape)
+
+
+def _flat(output: EngineOutput) -> NDArray[np.float32]:
+    """A writable float32 copy `[n]`, so that results outlive the message and may be changed."""
+    return np.frombuffer(output.data, output.dtype).astype(np.float32)
 
 
 def positions(output: EngineOutput) -> NDArray[np.int32]:

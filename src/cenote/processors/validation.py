@@ -99,6 +99,8 @@ def check_prompts(prompts: Sequence[Prompt], param: str = "input") -> None:
     if not prompts:
         raise InvalidRequest("You must pass at least one prompt.", param=param)
     for index, prompt in enumerate(prompts):
+        if isinstance(prompt, str):
+            continue
         if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
             raise InvalidRequest(
                 f"{param}[{index}] must be a text or a list of token ids, "

@@ -8,8 +8,6 @@ pooler's; `use_activation=False` gives logits.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cenote.engine.messages import EngineOutput
 from cenote.errors import InputTooLong
 from cenote.outputs import Score
@@ -81,7 +79,7 @@ def _pairs(preparer: Preparer, sides: Sides, request: ScoreInput) -> list[TokenP
         param="documents",
     )
     return [
-        replace(prompt, truncated=prompt.truncated or sides.is_cut(pair))
+        prompt._replace(truncated=prompt.truncated or sides.is_cut(pair))
         for prompt, pair in zip(prompts, sides.pairs, strict=True)
     ]
 
@@ -91,6 +89,6 @@ def _templated(
 ) -> list[TokenPrompt]:
     prompts = TemplatedPrompts(preparer, template, request)
     return [
-        replace(prompt, truncated=prompt.truncated or sides.is_cut(pair))
+        prompt._replace(truncated=prompt.truncated or sides.is_cut(pair))
         for prompt, pair in zip(prompts.of(sides), sides.pairs, strict=True)
     ]

@@ -86,4 +86,4 @@ class TemplatedPrompts:
                 )
             (shorter,) = limit_texts(tokenizer, [document], room)
             (prompt,) = self._tokens([(query, shorter.text)])
-        return replace(prompt, truncated=True)
+        return prompt._replace(truncated=True)
