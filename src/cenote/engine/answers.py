@@ -24,20 +24,21 @@ def outputs_of(ended: Ended, now: float) -> list[EngineOutput]:
     if result.error is not None or result.data is None:
         error = result.error or CenoteError("The runner gave no result; this is a bug.")
         return [failure(request_id, error) for request_id in request.waiters]
-    data = result.data.tobytes()
+    array, started = result.data, request.started
+    data, dtype, shape = array.tobytes(), _name(array.dtype), array.shape
     indices = None if result.indices is None else result.indices.tobytes()
     more = [_further(one) for one in result.more] or None
     return [
         EngineOutput(
             waiter.request_id,
             data,
-            _name(result.data.dtype),
-            result.data.shape,
+            dtype,
+            shape,
             indices,
-            queue_time=max(0.0, request.started - waiter.since),
-            run_time=now - request.started,
+            request.num_cached_tokens or 0,
+            max(0.0, started - waiter.since),
+            now - started,
             more=more,
-            num_cached_tokens=request.num_cached_tokens or 0,
         )
         for waiter in request.waiters.values()
     ]

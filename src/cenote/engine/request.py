@@ -104,7 +104,7 @@ class Request:
     @property
     def is_small(self) -> bool:
         """Whether any of its waiters' submissions is small."""
-        return any(submission.is_small for submission in self.submissions)
+        return any(waiter.submission.is_small for waiter in self.waiters.values())
 
     @property
     def submissions(self) -> Iterable[Submission]:
