@@ -25,15 +25,14 @@ from cenote.step import ScheduledRequest
 CPU = torch.device("cpu")
 NO_MODEL = cast(PoolingModel, None)
 EMBED, TOKENS = PoolingParams("embed"), PoolingParams("token_embed")
-DOCUMENT = PoolingParams("token_embed", input_type="document")
 
 
 def embedder(*modes: PoolingMode) -> EmbedPooler:
     return EmbedPooler(modes, [], normalize=True)
 
 
-def tokens(*skipped: int) -> TokenEmbedPooler:
-    return TokenEmbedPooler(NO_MODEL, [], normalize=True, skip_ids=skipped)
+def tokens() -> TokenEmbedPooler:
+    return TokenEmbedPooler(NO_MODEL, [], normalize=True)
 
 
 def scheduled(
@@ -102,14 +101,6 @@ def test_tasks_side_by_side_read_their_own_rows() -> None:
 
 def test_prompts_of_one_token_read_all_rows() -> None:
     assert rows({"embed": embedder("cls")}, scheduled([5]), scheduled([6])) is None
-
-
-def test_documents_without_their_skip_list() -> None:
-    poolers = {"token_embed": tokens(6, 8)}
-    read = rows(poolers, scheduled([5, 6, 7, 8], DOCUMENT), scheduled([6, 6], DOCUMENT))
-    assert places(read) == [0, 2]
-    assert rows(poolers, scheduled([5, 6, 7, 8], TOKENS)) is None
-    assert rows({"token_embed": tokens()}, scheduled([5, 6], DOCUMENT)) is None
 
 
 def test_steps_and_markers_where_they_are() -> None:

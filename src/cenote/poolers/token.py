@@ -34,7 +34,6 @@ class TokenEmbedPooler:
         self.model = model
         self.dense = dense
         self.normalize = normalize
-        self.skipped = frozenset(skip_ids)
         self.skip_ids = torch.tensor(sorted(skip_ids), dtype=torch.int32)
 
     def __call__(
@@ -56,12 +55,6 @@ class TokenEmbedPooler:
             Pooled(rows, where if item.input_type == "document" else None)
             for rows, where, item in zip(finished, indices, params, strict=True)
         ]
-
-    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int] | None:
-        """A document's rows that are not in the skip list."""
-        if params.input_type != "document" or not self.skipped:
-            return None
-        return [at for at, token in enumerate(token_ids) if token not in self.skipped]
 
     def _kept(self, batch: PackedBatch, params: Sequence[PoolingParams]) -> Tensor | None:
         """bool `[T]`, False for rows of documents that are in the skip list; None: keep all."""
