@@ -57,7 +57,7 @@ def read_texts(arguments: Sequence[str], file: Path | None, field: str) -> Itera
     file = file or Path("-")
     is_jsonl = file.suffix in JSONL_SUFFIXES
     return (
-        Text(_field_of(line.text, field, line.place), line.place) if is_jsonl else line
+        Text(_field_of(line, field, "--field"), line.place) if is_jsonl else line
         for line in _lines(_open(file), file)
     )
 
@@ -67,8 +67,8 @@ def read_pairs(file: Path, query: str, document: str) -> Iterator[Pair]:
     `read_texts`."""
     return (
         Pair(
-            _field_of(line.text, query, line.place),
-            _field_of(line.text, document, line.place),
+            _field_of(line, query, "--query-field"),
+            _field_of(line, document, "--document-field"),
             line.place,
         )
         for line in _lines(_open(file), file)
@@ -95,15 +95,17 @@ def _open(file: Path) -> AbstractContextManager[IO[bytes]]:
         raise InvalidRequest(f"Can't read {file}: {error.strerror}.", param="input") from error
 
 
-def _field_of(line: str, field: str, place: str) -> str:
+def _field_of(line: Text, field: str, flag: str) -> str:
+    """A line's own string, or its object's under `field`, which `flag` chooses."""
+    place = line.place
     try:
-        value = json.loads(line)
+        value = json.loads(line.text)
     except ValueError as error:
         raise InvalidRequest(f"{place}: not JSON ({error}).") from error
     if isinstance(value, dict):
         if field not in value:
             raise InvalidRequest(
-                f"{place}: no field {field!r}; it has {sorted(value)}. Choose one with --field."
+                f"{place}: no field {field!r}; it has {sorted(value)}. Choose one with {flag}."
             )
         value = value[field]
     if not isinstance(value, str):
