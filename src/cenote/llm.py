@@ -45,10 +45,9 @@ class LLM:
     """One served model.
 
     `fields` are those of `EngineConfig` (dtype, device, max_model_len…). Methods take one text or
-    many and always return a list in the order given; further keywords are the fields of
-    `PromptOptions` (`truncate_prompt_tokens`, `prompt_name`, `use_activation`…). Nothing is cut
-    unless `truncate_prompt_tokens` asks for it. Raises `ModelLoadError` for a model that can't be
-    served, and `InvalidRequest` for whatever a method can't accept.
+    many and give a list in their order; further keywords are the fields of `PromptOptions`
+    (`prompt_name`, `use_activation`…). Nothing is cut unless `truncate_prompt_tokens` asks for it.
+    Raises `ModelLoadError` for a model that can't be served, `InvalidRequest` for bad arguments.
     """
 
     def __init__(self, model: str = DEFAULT_MODEL, **fields: Any) -> None:
@@ -59,9 +58,12 @@ class LLM:
             found.folder, name=found.name, revision=found.revision, engine=config
         )
         client = start_engine(config, in_process=True)
-        # One that nobody closes is closed when it is let go of, or at the interpreter's exit.
-        weakref.finalize(self, client.close)
-        self._start(config, model_config, Tokenizer(found.folder, model_config), client)
+        weakref.finalize(self, client.close)  # for who doesn't: at the interpreter's exit at last
+        try:
+            self._start(config, model_config, Tokenizer(found.folder, model_config), client)
+        except BaseException:
+            client.close()
+            raise
 
     @classmethod
     def over(
@@ -119,10 +121,9 @@ class LLM:
         """One vector for each text; `dimensions` cuts it where the model allows that.
 
         `precision` quantises it (int8, uint8, binary, ubinary); the ranges of int8 and uint8 are
-        those of the engine setting `calibration`, else [-1, 1]. `long_input="chunk_mean"` averages
-        the parts of a text over the limit. `late_chunking` runs all texts as one and gives a vector
-        for each, or those of a single text's `spans` (of characters) or parts of `chunk_size`
-        tokens.
+        those of the setting `calibration`, else [-1, 1]. `long_input="chunk_mean"` averages the
+        parts of a text over the limit. `late_chunking` runs all texts as one and gives a vector for
+        each, or for a single text's `spans` (of characters) or parts of `chunk_size` tokens.
         """
         check_precision(precision, dimensions or self.ready.embedding_size)
         asked = EmbedInput(
@@ -156,10 +157,8 @@ class LLM:
         progress: bool = True,
         **options: Any,
     ) -> list[Classification]:
-        """Class scores for each text; `use_activation=False` gives logits.
-
-        With `candidate_labels` an NLI model scores those in place of its own classes.
-        """
+        """Class scores for each text, or logits with `use_activation=False`. An NLI model scores
+        `candidate_labels`, where they are given, in place of its own classes."""
         asked = ClassifyInput(
             prompts=(),
             candidate_labels=candidate_labels,
@@ -188,9 +187,9 @@ class LLM:
     ) -> list[Any]:
         """Any task by name (None: the model's default): a list of that task's result type.
 
-        Several tasks share one forward pass and give `TaskResults`. The sparse options keep the
-        heaviest entries of a sparse vector and add their token strings. `aggregation_strategy`
-        gives the entities of token_classify: none, simple, first, average or max.
+        Several tasks share one forward pass and give `TaskResults`. The sparse options keep a
+        sparse vector's heaviest entries and add their token strings. `aggregation_strategy` gives
+        token_classify's entities: none, simple, first, average or max.
         """
         asked = PoolingInput(
             prompts=(),

@@ -182,6 +182,21 @@ def test_it_closes_its_engine(served: Served) -> None:
     assert served.spy.closed
 
 
+def test_an_engine_whose_llm_could_not_be_made_is_closed_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InvalidRequest("no such calibration")
+
+    monkeypatch.setattr(cenote.llm, "start_engine", lambda config, in_process: served.spy)
+    monkeypatch.setattr(cenote.llm, "Processors", refuse)
+    # The traceback holds the half-made LLM, which closes its engine when it is collected at last.
+    with pytest.raises(InvalidRequest, match="calibration") as held:
+        LLM(str(served.engine.model))
+    assert held.tb is not None
+    assert served.spy.closed
+
+
 def test_the_public_names_are_all_there() -> None:
     for name in cenote.__all__:
         assert getattr(cenote, name) is not None
