@@ -12,6 +12,7 @@ from cenote.config.engine import EngineConfig
 from cenote.errors import InputTooLong, InvalidRequest, UnsupportedTask
 from cenote.outputs import Ranking, Score
 from cenote.params import TruncationSide
+from cenote.processors import templates
 from cenote.processors.inputs import PromptOptions, RerankInput, ScoreInput
 from cenote.processors.score.token_types import compress
 
@@ -214,6 +215,19 @@ def test_a_score_template_gets_texts_instruction_and_template_kwargs(
     assert "judge | who | me | calm" in first
     assert "mine | who | me | calm" in second
     assert served.spy.requests[0].params.extra_kwargs == {}
+
+
+def test_all_prompts_of_a_request_are_bounded_together(
+    tiny_cross_encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = tmp_path / "score.jinja"
+    template.write_text("{{ instruction }}{{ query }}{{ document }}")
+    engine = EngineConfig(model=str(tiny_cross_encoder), score_template=str(template))
+    served = Served(tiny_cross_encoder, ["classify"], engine=engine)
+    monkeypatch.setattr(templates, "MAX_RENDERED_CHARACTERS", 40)
+    score(served, ["q"], ["d", "e"], instruction="i " * 9)
+    with pytest.raises(InvalidRequest, match="more than 40 characters"):
+        score(served, ["q"], ["d", "e", "f"], instruction="i " * 9)
 
 
 @pytest.mark.parametrize(

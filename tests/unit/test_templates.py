@@ -12,6 +12,7 @@ import pytest
 from cenote.config.engine import EngineConfig
 from cenote.config.model import ModelConfig, load_model_config
 from cenote.errors import InvalidRequest, ModelLoadError
+from cenote.processors import templates
 from cenote.processors.templates import (
     RESERVED,
     ChatTemplate,
@@ -66,6 +67,14 @@ def test_whatever_a_template_does_wrong_is_a_clear_refusal(source: str) -> None:
     with pytest.raises(InvalidRequest, match="can't be rendered"):
         ScoreTemplate(source).render("q", "d", {"extra": extra})
     assert extra == {"kept": True}
+
+
+def test_a_prompt_larger_than_may_be_rendered_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templates, "MAX_RENDERED_CHARACTERS", 100)
+    repeat = ScoreTemplate("{% for i in range(times) %}{{ query }}{% endfor %}")
+    assert repeat.render("ten chars.", "d", {"times": 10}) == "ten chars." * 10
+    with pytest.raises(InvalidRequest, match="more than 100 characters"):
+        repeat.render("ten chars.", "d", {"times": 11})
 
 
 def test_template_that_does_not_compile_stops_the_start() -> None:

@@ -10,7 +10,7 @@ metadata says so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -30,6 +30,9 @@ from cenote.processors.validation import check_type
 RESERVED = frozenset({"chat_template", "tools", "tokenize", "messages", "query", "document"})
 
 MAX_TEMPLATE_CHARACTERS = 100_000
+
+# Of all prompts that are rendered for a request: a template may repeat what it is given.
+MAX_RENDERED_CHARACTERS = 1 << 26
 
 TemplateT = TypeVar("TemplateT", bound="Template")
 
@@ -71,7 +74,8 @@ class Template:
     def fill(self, variables: Mapping[str, Any] | None, own: Mapping[str, Any]) -> str:
         """The text. `variables` are the request's `chat_template_kwargs`, `own` what we bring.
 
-        Raises `InvalidRequest` for reserved variables and for whatever the template refuses.
+        Raises `InvalidRequest` for reserved variables, for whatever the template refuses, and for a
+        prompt of more than `MAX_RENDERED_CHARACTERS`.
         """
         given = dict(variables or {})
         taken = sorted(RESERVED & given.keys())
@@ -81,12 +85,29 @@ class Template:
                 param="chat_template_kwargs",
             )
         try:
-            return self._template.render({**self._constants, **own, **given})
+            parts = self._template.generate({**self._constants, **own, **given})
+            return "".join(bounded(parts))
+        except InvalidRequest:
+            raise
         except Exception as error:  # a template's expressions can raise anything
             raise InvalidRequest(
                 f"The template can't be rendered with these values: {error}",
                 param="chat_template_kwargs",
             ) from error
+
+
+def bounded(parts: Iterable[str]) -> Iterator[str]:
+    """The same parts. Raises `InvalidRequest` once they are more than may be rendered."""
+    left = MAX_RENDERED_CHARACTERS
+    for part in parts:
+        left -= len(part)
+        if left < 0:
+            raise InvalidRequest(
+                f"With these values the template writes more than {MAX_RENDERED_CHARACTERS} "
+                "characters for this request.",
+                param="chat_template_kwargs",
+            )
+        yield part
 
 
 class ScoreTemplate(Template):

@@ -14,7 +14,7 @@ from cenote.processors.inputs import PromptOptions, ScoreInput
 from cenote.processors.prepare import Preparer, TokenPrompt
 from cenote.processors.score.limits import limit_texts
 from cenote.processors.score.sides import Sides
-from cenote.processors.templates import ScoreTemplate
+from cenote.processors.templates import ScoreTemplate, bounded
 
 
 class TemplatedPrompts:
@@ -56,7 +56,7 @@ class TemplatedPrompts:
 
     def _tokens(self, pairs: Sequence[tuple[str, str]]) -> list[TokenPrompt]:
         start = self._preparer.tokenizer.start if self._options.add_special_tokens else ""
-        rendered = [self._template.render(*pair, self._variables) for pair in pairs]
+        rendered = bounded(self._template.render(*pair, self._variables) for pair in pairs)
         # Whoever writes a first special token doesn't want the tokenizer's before it.
         texts = [text.removeprefix(start) for text in rendered]
         options = self._options
