@@ -101,7 +101,8 @@ def compare(
 
 
 def pack(w: Tensor, bias: Tensor, kind: str) -> _native.PackedWeight:
-    return _native.PackedWeight(w.data_ptr(), _native.F32, *w.shape, bias.data_ptr(), kind)
+    outputs, features = w.shape
+    return _native.PackedWeight(w.data_ptr(), _native.F32, outputs, features, bias.data_ptr(), kind)
 
 
 def linear_row(shape: tuple[int, int], kind: str, rows: int, rounds: int, peak: Peak) -> Row:

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def onednn(shapes: Shapes, dtype: torch.dtype, seconds: float = 0.2) -> float:
         try:
             product = _prepacked(torch.randn(rows, columns), dtype)
             x = torch.randn(ROWS, columns).to(dtype)
-            took += _seconds(lambda run=product, x=x: run(x), seconds / len(shapes.products))
+            took += _seconds(partial(product, x), seconds / len(shapes.products))
         except RuntimeError:
             return 0.0
     return shapes.flops_per_token / shapes.layers * ROWS / took
@@ -80,7 +81,7 @@ def _prepacked(weight: torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tens
 def _seconds(run: Callable[[], Any], at_least: float) -> float:
     """The median seconds of a call."""
     run()
-    taken = []
+    taken: list[float] = []
     until = time.perf_counter() + at_least
     while len(taken) < 3 or time.perf_counter() < until:
         began = time.perf_counter()

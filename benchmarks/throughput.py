@@ -116,7 +116,7 @@ def run_model(
 def main() -> None:
     args = arguments()
     pythons = interpreters(args.python_for)
-    results = {}
+    results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as made:
         for name in args.model:
             folder = models.folder_of(name, Path(made))

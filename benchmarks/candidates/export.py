@@ -122,8 +122,7 @@ def pooled(hidden: Array, mask: Any) -> Array:
 
 def scores(logits: Array, mask: Any) -> Array:
     """What a cross-encoder with one label gives."""
-    result: Array = 1 / (1 + np.exp(-logits[:, :1].astype(np.float32)))
-    return result
+    return np.reciprocal(1 + np.exp(-logits[:, :1].astype(np.float32)))
 
 
 def max_tokens(folder: Path) -> int:
