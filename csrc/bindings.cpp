@@ -42,6 +42,8 @@ NB_MODULE(_native, m) {
         "Use another level from now on; what is packed already keeps its own.");
   m.def("set_num_threads", cenote::set_num_threads, "count"_a);
   m.def("num_threads", cenote::num_threads);
+  m.def("set_alone", cenote::set_alone, "alone"_a,
+        "Whether the kernels that this thread calls use no other threads from now on.");
 
   m.def("copy_rows", copy_rows, "source"_a, "source_stride"_a, "target"_a, "target_stride"_a,
         "count"_a, "row_bytes"_a, nb::kw_only(), "source_rows"_a = 0, "source_count"_a = 0,

@@ -151,6 +151,7 @@ thread_local bool Pool::inside = false;
 
 std::atomic<Pool*> the_pool{nullptr};
 std::atomic<int> wanted_threads{0};
+thread_local bool is_alone = false;
 
 // The child of a fork has none of the parent's threads, and perhaps a locked mutex: it starts anew.
 void forget_pool() {
@@ -177,7 +178,10 @@ void set_num_threads(int count) {
   wanted_threads.store(std::clamp(count, 1, kMaxThreads), std::memory_order_relaxed);
 }
 
+void set_alone(bool alone) { is_alone = alone; }
+
 int num_threads() {
+  if (is_alone) return 1;
   int count = wanted_threads.load(std::memory_order_relaxed);
   if (count == 0) {
     count = std::min(usable_cores(), kMaxThreads);

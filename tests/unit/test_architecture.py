@@ -50,7 +50,7 @@ CONFINED: dict[str, tuple[str, ...]] = {
     "sentence_transformers": ("cli.references",),
     "transformers": ("cli.references", "models.transformers_library"),
     "torch": ("runner", "models", "poolers", "layers", "kernels", "loader", "engine.core"),
-    "cenote.runner": ("runner", "engine.core"),
+    "cenote.runner": ("runner", "engine.core", "engine.flights"),
     "cenote._native": ("kernels",),
 }
 

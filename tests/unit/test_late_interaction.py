@@ -82,7 +82,7 @@ def run(runner: PoolingRunner, *requests: ScheduledRequest) -> dict[str, PooledR
         runner.add_request(request.request_id, request.params)
     ordered = sorted(requests, key=batch_order)
     hidden = torch.cat([vectors(one.request_id, one.num_tokens) for one in ordered])
-    results = runner.pool(hidden, make_batch(ordered, CPU), ordered)
+    results = runner.conclude(runner.pool(hidden, make_batch(ordered, CPU), ordered))
     return {result.request_id: result for result in results}
 
 
@@ -159,7 +159,7 @@ def test_kept_vectors_are_a_clone_of_the_batch_buffer(runner: PoolingRunner) -> 
     one = query("k", 1)
     runner.add_request(one.request_id, one.params)
     hidden = vectors(one.request_id, 3)
-    runner.pool(hidden, make_batch([one], CPU), [one])
+    runner.conclude(runner.pool(hidden, make_batch([one], CPU), [one]))
     hidden.fill_(777.0)
     assert score(run(runner, document("d", "k"))["d"]) == pytest.approx(expected("query k", "d"))
 

@@ -32,7 +32,7 @@ from cenote.layers.packed import PackedBatch
 from cenote.params import LateInteractionParams, PoolingParams
 from cenote.poolers.base import Pooled
 from cenote.runner.input_batch import make_batch
-from cenote.runner.model_runner import RunnerInfo
+from cenote.runner.model_runner import RunnerInfo, StepWork
 from cenote.runner.pooling_runner import PoolingRunner, batch_order
 from cenote.runner.query_cache import QueryCache
 from cenote.step import PooledResult, ScheduledStep
@@ -56,13 +56,22 @@ class TableRunner:
     """A model runner without a network. `victims` says which of a step's requests are preempted
     before it runs, as a scheduler short of memory would."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int) -> None:
         self.generation = 0
         self.victims = 0
         self.core: EngineCore | None = None
         self.pooling = PoolingRunner({"token_embed": rows}, causal=False, query_cache_bytes=400)
         self.ready_info = RunnerInfo(
-            ("token_embed",), DIM, 100, VOCABULARY, STEP_TOKENS, "float32", "cpu", "none", 0.0
+            ("token_embed",),
+            DIM,
+            100,
+            VOCABULARY,
+            STEP_TOKENS,
+            "float32",
+            "cpu",
+            "none",
+            0.0,
+            lanes,
         )
 
     @property
@@ -77,6 +86,11 @@ class TableRunner:
         self.pooling.add_request(request_id, params)
 
     def execute(self, step: ScheduledStep) -> list[PooledResult]:
+        work = self.begin(step)
+        self.forward(work)
+        return self.end(work)
+
+    def begin(self, step: ScheduledStep) -> StepWork:
         self.pooling.on_requests_finished(sorted(step.finished_ids))
         for name in sorted(step.finished_ids | step.preempted_ids):
             self.pooling.remove_request(name)
@@ -85,10 +99,15 @@ class TableRunner:
         self._preempt(step)
         results, to_run = self.pooling.answer_from_cache(step.requests)
         to_run.sort(key=batch_order)
-        if not to_run:
-            return results
-        batch = make_batch(to_run, torch.device("cpu"))
-        return results + self.pooling.pool(table(self.generation)[batch.input_ids], batch, to_run)
+        return StepWork(results, to_run)
+
+    def forward(self, work: StepWork) -> None:
+        batch = make_batch(work.to_run, torch.device("cpu"))
+        hidden = table(self.generation)[batch.input_ids]
+        work.pooling = self.pooling.pool(hidden, batch, work.to_run)
+
+    def end(self, work: StepWork) -> list[PooledResult]:
+        return work.results + self.pooling.conclude(work.pooling) if work.pooling else work.results
 
     def _preempt(self, step: ScheduledStep) -> None:
         """The last ones go back to waiting, as a scheduler chooses its victims."""
@@ -122,11 +141,12 @@ class Group:
 class Lives(RuleBasedStateMachine):
     """`groups` are those with anything unfinished; every finished score is checked at once."""
 
+    lanes = 1
     submitted = Bundle("submitted")
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = TableRunner()
+        self.runner = TableRunner(self.lanes)
         self.core = EngineCore(EngineConfig(), self.runner)
         self.runner.core = self.core
         self.groups: dict[str, Group] = {}
@@ -257,10 +277,19 @@ def _request(name: str, ids: list[int], part: LateInteractionParams) -> EngineRe
     return EngineRequest(name, EnginePrompt(ids), params)
 
 
-TestLives = Lives.TestCase
-TestLives.settings = settings(
+class LivesOnLanes(Lives):
+    """The same with steps side by side, which may end in another order than they started in."""
+
+    lanes = 2
+
+
+SETTINGS = settings(
     max_examples=50,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+TestLives = Lives.TestCase
+TestLives.settings = SETTINGS
+TestLivesOnLanes = LivesOnLanes.TestCase
+TestLivesOnLanes.settings = SETTINGS

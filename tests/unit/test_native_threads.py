@@ -143,3 +143,25 @@ def test_level_can_be_chosen_by_the_environment() -> None:
         )
         assert (result.returncode == 0) == fine
         assert result.stdout.strip() == (name if fine else "")
+
+
+def test_a_thread_can_compute_alone(product: Product) -> None:
+    before = native.num_threads()
+    native.set_num_threads(3)
+    found: list[object] = []
+
+    def alone() -> None:
+        native.set_alone(True)
+        found.append(native.num_threads())
+        found.append(product.holds())
+        native.set_alone(False)
+        found.append(native.num_threads())
+
+    try:
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join()
+        assert found == [1, True, 3]
+        assert native.num_threads() == 3
+    finally:
+        native.set_num_threads(before)

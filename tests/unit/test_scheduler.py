@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cenote.engine.messages import EnginePrompt, EngineRequest
-from cenote.engine.pace import AGEING_SECONDS, LATELY_SECONDS, LEAST_TOKENS, STEP_SECONDS
+from cenote.engine.pace import AGEING_SECONDS, LATELY_SECONDS, LEAST_TOKENS, STEP_SECONDS, Pace
 from cenote.engine.request import RequestState
 from cenote.engine.scheduler import Scheduler
 from cenote.errors import CenoteError, InvalidRequest
@@ -444,7 +444,7 @@ def bulk(count: int = 40) -> list[EngineRequest]:
 
 def busy(tokens: int = 1024) -> Scheduler:
     """An engine that needs a second for 1000 tokens, so that steps should be short."""
-    return Scheduler(tokens, 100, seconds_per_token=1e-3)
+    return Scheduler(tokens, 100, pace=Pace(1e-3))
 
 
 def test_bulk_work_alone_fills_whole_steps() -> None:
@@ -479,7 +479,7 @@ def test_queries_that_are_due_fill_whole_steps() -> None:
 
 
 def test_a_fast_engine_puts_more_into_a_short_step() -> None:
-    made = Scheduler(1024, 100, seconds_per_token=STEP_SECONDS / 600)
+    made = Scheduler(1024, 100, pace=Pace(STEP_SECONDS / 600))
     made.add(bulk(), 0.0)
     made.add([request("query")], 0.0)
     made.schedule(0.0)

@@ -36,6 +36,11 @@ class EngineConfig:
     )
     kernels: KernelChoice = flag("auto", "native: our CPU kernels; torch: plain torch.")
     threads: int = flag(0, "CPU threads of the engine; 0: one for each core.")
+    lanes: int = flag(
+        0,
+        "CPU, models that read prompts whole: steps run side by side, each on one thread; 0: one "
+        "for each thread; 1: one step on all threads.",
+    )
     replicas: int = flag(
         1, "Engine processes of the model, each with its share of the threads; for many cores."
     )
@@ -75,6 +80,7 @@ class EngineConfig:
         check_values(self)
         for name, least in (
             ("threads", 0),
+            ("lanes", 0),
             ("replicas", 1),
             ("max_num_batched_tokens", 0),
             ("max_num_seqs", 1),

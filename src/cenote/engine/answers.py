@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
@@ -11,6 +12,16 @@ from cenote.engine.messages import EngineOutput
 from cenote.engine.request import Ended
 from cenote.errors import CenoteError
 from cenote.step import PooledResult
+
+logger = logging.getLogger(__name__)
+
+
+def guilty(request_id: str, error: Exception) -> PooledResult:
+    """The result of a request that made a step of its own fail."""
+    if not isinstance(error, CenoteError):
+        logger.error("request %s failed", request_id, exc_info=error)
+        error = CenoteError(f"The model failed on this input: {type(error).__name__}: {error}")
+    return PooledResult(request_id, error=error)
 
 
 def failure(request_id: str, error: CenoteError) -> EngineOutput:

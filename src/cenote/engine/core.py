@@ -1,20 +1,21 @@
-"""The engine without its surroundings: requests in, one step at a time, outputs out.
+"""The engine without its surroundings: requests in, steps under way, outputs out.
 
-It ties the scheduler to the runner and isolates errors. It knows no threads, sockets or clients.
+It ties the scheduler to the runner and isolates errors. It knows no sockets and no clients.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from cenote.config.engine import EngineConfig
-from cenote.engine.answers import failure, outputs_of
+from cenote.engine.answers import failure, guilty, outputs_of
 from cenote.engine.chunked_prompts import ChunkedPrompts
+from cenote.engine.flights import Flight, Flights, StepRunner
 from cenote.engine.messages import (
     EngineOutput,
     EngineOutputs,
@@ -28,18 +29,15 @@ from cenote.errors import CenoteError, InputTooLong, InvalidRequest, Unsupported
 from cenote.params import PoolingParams
 from cenote.runner.model_runner import ModelRunner, RunnerInfo
 from cenote.runner.query_cache import QueryCache
-from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
+from cenote.step import PooledResult, ScheduledStep
 
 logger = logging.getLogger(__name__)
 
 # These change what results depend on: they wait until no submission is half run.
 QUIET_METHODS = frozenset({"reset_encoder_cache", "reload_weights"})
 
-# Weight of the newest step in the measured speed.
-_SPEED_SMOOTHING = 0.1
 
-
-class Runner(Protocol):
+class Runner(StepRunner, Protocol):
     """What the core asks of a model runner (a fake in some tests)."""
 
     ready_info: RunnerInfo
@@ -49,7 +47,6 @@ class Runner(Protocol):
     @property
     def num_entries(self) -> int: ...
     def add_request(self, request_id: str, params: PoolingParams) -> None: ...
-    def execute(self, step: ScheduledStep) -> list[PooledResult]: ...
     def reset_encoder_cache(self) -> None: ...
     def reset_mm_cache(self) -> None: ...
     def reload_weights(self, folder: str | None = None) -> None: ...
@@ -58,15 +55,23 @@ class Runner(Protocol):
 class EngineCore:
     """One thread at a time. Loads the model unless it is given a runner.
 
+    `landed` is called, on any thread, when a step that was under way may be ended.
+
     Raises:
         ModelLoadError: the model can't be found, read or served.
     """
 
-    def __init__(self, config: EngineConfig, runner: Runner | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        runner: Runner | None = None,
+        landed: Callable[[], None] = lambda: None,
+    ) -> None:
         self.runner: Runner = ModelRunner(config) if runner is None else runner
         info = self.runner.ready_info
         prompts = WholePrompts() if info.kv is None else ChunkedPrompts(info.kv)
         self.scheduler = Scheduler(info.step_tokens, config.max_num_seqs, prompts)
+        self.flights = Flights(self.runner, info.lanes, landed)
         self.ready = EngineReady(
             supported_tasks=list(info.supported_tasks),
             embedding_size=info.embedding_size,
@@ -83,8 +88,13 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        """Whether `step` would do anything."""
-        return bool(self._refused) or self.scheduler.has_work
+        """Whether anything is to be done or under way."""
+        return bool(self._refused or self.flights) or self.scheduler.has_work
+
+    @property
+    def can_step(self) -> bool:
+        """Whether `step` would do something now, rather than wait for a step under way."""
+        return bool(self._refused) or self.flights.has_landed or self._can_launch
 
     def add(self, requests: Sequence[EngineRequest]) -> None:
         """Queues a submission, or refuses it as a whole: the next step tells which.
@@ -97,7 +107,7 @@ class EngineCore:
                 self._check(request)
             self.scheduler.add(requests, time.monotonic())
         except CenoteError as error:
-            self._refuse(requests, error)
+            self._refused += [failure(request.request_id, error) for request in requests]
             return
         try:
             for request in requests:
@@ -105,10 +115,7 @@ class EngineCore:
                     self.runner.add_request(request.request_id, request.params)
         except CenoteError as error:
             self.scheduler.abort([request.request_id for request in requests])
-            self._refuse(requests, error)
-
-    def _refuse(self, requests: Sequence[EngineRequest], error: CenoteError) -> None:
-        self._refused += [failure(request.request_id, error) for request in requests]
+            self._refused += [failure(request.request_id, error) for request in requests]
 
     def _check(self, request: EngineRequest) -> None:
         info = self.runner.ready_info
@@ -130,54 +137,78 @@ class EngineCore:
         """Drops requests whose clients went away."""
         self.scheduler.abort(request_ids)
 
-    # --- one step -------------------------------------------------------------------------------
+    # --- steps ----------------------------------------------------------------------------------
 
     def step(self) -> EngineOutputs:
-        """Runs what the scheduler chooses. `stats` is None if nothing ran."""
-        step = self.scheduler.schedule(time.monotonic())
-        started = time.perf_counter()
-        results = self._run(step)
-        step_time = time.perf_counter() - started
-        ended = self.scheduler.update(results)
-        outputs, self._refused = self._refused, []
-        now = time.monotonic()
-        for one in ended:
-            outputs += outputs_of(one, now)
-        return EngineOutputs(outputs, self._record(step, step_time) if step.requests else None)
+        """Starts what may start, and ends one step, which it waits for if it must.
 
-    def _run(self, step: ScheduledStep) -> list[PooledResult]:
-        """The step's results. If it raises, its requests run one by one, so that only the guilty
+        `stats` is None if nothing ran.
+        """
+        self.launch()
+        return self.land()
+
+    @property
+    def _can_launch(self) -> bool:
+        return self.flights.has_room and self.scheduler.can_schedule
+
+    def launch(self) -> None:
+        """Starts steps while there is room for them."""
+        while self._can_launch:
+            share = self.flights.share(self.scheduler.waiting_tokens)
+            step = self.scheduler.schedule(time.monotonic(), share)
+            self.flights.start(step, is_last=not self.scheduler.can_schedule)
+
+    def land(self) -> EngineOutputs:
+        """Ends a step, if any is under way."""
+        outputs, self._refused = self._refused, []
+        if not self.flights:
+            return EngineOutputs(outputs)
+        flight = self.flights.land()
+        started = time.perf_counter()
+        results = self._results(flight)
+        flight.seconds += time.perf_counter() - started
+        now = time.monotonic()
+        for one in self.scheduler.update(results):
+            outputs += outputs_of(one, now)
+        return EngineOutputs(outputs, self._record(flight) if flight.step.requests else None)
+
+    def _results(self, flight: Flight) -> list[PooledResult]:
+        """The step's results. If it raised, its requests run one by one, so that only the guilty
         fail; what was told to the runner may be told again."""
+        step = flight.step
         try:
-            results = self.runner.execute(step)
+            results = flight.end()
         except Exception as error:
             if not step.requests:
                 raise
-            if len(step.requests) == 1:
-                return [_guilty(step.requests[0], error)]
-            logger.warning("a step of %d requests failed: %r", len(step.requests), error)
-            if self.scheduler.retry_alone(step):
-                return []
-            return [result for one in step.requests for result in self._run(_alone(one, step))]
+            return self._one_by_one(step, error)
         answered = {result.request_id for result in results}
         lost = [
             one for one in step.requests if one.is_last_chunk and one.request_id not in answered
         ]
         return results + [PooledResult(one.request_id) for one in lost]
 
-    def _record(self, step: ScheduledStep, step_time: float) -> StepStats:
-        tokens = step.num_tokens
-        speed = step_time / tokens
-        self.scheduler.seconds_per_token += _SPEED_SMOOTHING * (
-            speed - self.scheduler.seconds_per_token
+    def _one_by_one(self, step: ScheduledStep, error: Exception) -> list[PooledResult]:
+        if len(step.requests) == 1:
+            return [guilty(step.requests[0].request_id, error)]
+        logger.warning("a step of %d requests failed: %r", len(step.requests), error)
+        if self.scheduler.retry_alone(step):
+            return []
+        alone = (
+            ScheduledStep([one], step.finished_ids, step.preempted_ids) for one in step.requests
         )
+        return [result for one in alone for result in self._results(self.flights.at_once(one))]
+
+    def _record(self, flight: Flight) -> StepStats:
+        step, tokens = flight.step, flight.step.num_tokens
+        self.scheduler.pace.ran(tokens, flight.seconds / flight.lanes)
         totals, use = self._totals(), self.scheduler.prompts.usage()
         stats = StepStats(
             running=len(step.requests),
             waiting=self.scheduler.num_waiting,
             batch_requests=len(step.requests),
             batch_tokens=tokens,
-            step_time=step_time,
+            step_time=flight.seconds,
             kv_blocks=use.num_blocks,
             kv_blocks_held=use.held,
             **{name: total - self._counted[name] for name, total in totals.items()},
@@ -205,11 +236,11 @@ class EngineCore:
         need a quiet moment, only what has begun is scheduled from now on."""
         if method == "stats":
             # What has ended just now is still to be told to the runner.
-            return self.scheduler.is_busy or not self.scheduler.has_work
+            return self.scheduler.is_busy or not self.has_work
         if method not in QUIET_METHODS:
             return True
         self.scheduler.park()
-        return not self.scheduler.is_busy
+        return not (self.scheduler.is_busy or self.flights)
 
     def control(self, method: str, args: dict[str, Any]) -> Any:
         """Does an admin call; `ready_for` must have said yes.
@@ -265,14 +296,3 @@ class EngineCore:
         """Tells the runner, which has forgotten everything, of the requests that still wait."""
         for request_id, params in self.scheduler.registrations():
             self.runner.add_request(request_id, params)
-
-
-def _alone(request: ScheduledRequest, step: ScheduledStep) -> ScheduledStep:
-    return ScheduledStep([request], step.finished_ids, step.preempted_ids)
-
-
-def _guilty(request: ScheduledRequest, error: Exception) -> PooledResult:
-    if not isinstance(error, CenoteError):
-        logger.error("request %s failed", request.request_id, exc_info=error)
-        error = CenoteError(f"The model failed on this input: {type(error).__name__}: {error}")
-    return PooledResult(request.request_id, error=error)

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from cenote.config.engine import EngineConfig
 from cenote.engine.base_client import BaseClient
-from cenote.engine.loop import Inbox, run_engine
+from cenote.engine.loop import Inbox, Landed, run_engine
 from cenote.engine.messages import EngineReady, ToEngine
 from cenote.errors import EngineUnavailable
 
@@ -45,7 +45,7 @@ class InProcessClient(BaseClient):
         try:
             from cenote.engine.core import EngineCore
 
-            core = EngineCore(config)
+            core = EngineCore(config, landed=lambda: self._inbox.put(Landed()))
         except BaseException as error:
             started.set_exception(error)
             return

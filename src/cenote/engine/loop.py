@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+class Landed:
+    """A step that was under way may be ended."""
+
+
 # None: no more messages come; finish what is there, then stop.
-Inbox = SimpleQueue[ToEngine | None]
+Inbox = SimpleQueue[ToEngine | Landed | None]
 
 
 def run_engine(core: EngineCore, inbox: Inbox, emit: Callable[[FromEngine], None]) -> None:
@@ -36,7 +41,8 @@ def run_engine(core: EngineCore, inbox: Inbox, emit: Callable[[FromEngine], None
     controls: deque[ControlRequest] = deque()
     is_open = True
     while is_open or controls or core.has_work:
-        for message in _take(inbox, wait=is_open and not controls and not core.has_work):
+        control_is_due = controls and core.ready_for(controls[0].method)
+        for message in _take(inbox, wait=not (control_is_due or core.can_step)):
             match message:
                 case AddRequests(requests):
                     core.add(requests)
@@ -44,17 +50,18 @@ def run_engine(core: EngineCore, inbox: Inbox, emit: Callable[[FromEngine], None
                     core.abort(request_ids)
                 case ControlRequest():
                     controls.append(message)
-                case _:
+                case None:
                     is_open = False
         if controls and core.ready_for(controls[0].method):
             emit(_control(core, controls.popleft()))
-        if core.has_work:
-            outputs = core.step()
+        core.launch()
+        if core.can_step:
+            outputs = core.land()
             if outputs.outputs or outputs.stats is not None:
                 emit(outputs)
 
 
-def _take(inbox: Inbox, *, wait: bool) -> list[ToEngine | None]:
+def _take(inbox: Inbox, *, wait: bool) -> list[ToEngine | Landed | None]:
     """All messages that are there; at least one if `wait`."""
     messages = [inbox.get()] if wait else []
     try:

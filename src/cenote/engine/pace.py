@@ -31,6 +31,21 @@ STEP_SECONDS = 0.008
 LEAST_TOKENS = 128
 
 
+# Weight of the newest step in the measured speed.
+_SMOOTHING = 0.1
+
+# So many rows keep a thread's products near their full rate; fewer aren't shared out.
+SHARE_TOKENS = 256
+
+
+def budget(most: int, waiting: int, share: int) -> int:
+    """Tokens of a step, where `waiting` tokens are to be run by `share` steps side by side, and
+    all of these may have `most`."""
+    if share == 1:
+        return most
+    return min(most, max(min(most, waiting) // share, SHARE_TOKENS))
+
+
 def due(since: float, priority: int, seconds_before: float) -> float:
     """A request's rank: when it should run. `seconds_before` is the run time of what the same
     submission has asked for before it."""
@@ -40,8 +55,10 @@ def due(since: float, priority: int, seconds_before: float) -> float:
 
 @dataclass(slots=True)
 class Pace:
-    """The fill of steps. Times are seconds of one clock."""
+    """The fill of steps. Times are seconds of one clock; `seconds_per_token` is the engine's
+    measured speed."""
 
+    seconds_per_token: float = 1e-4
     last_small: float = -math.inf
 
     def arrived(self, tokens: int, now: float) -> bool:
@@ -51,8 +68,14 @@ class Pace:
             self.last_small = now
         return is_small
 
-    def fill(self, most: int, seconds_per_token: float, now: float) -> int:
-        """Tokens in a step after which only what is due is added to it; `most` is its budget."""
+    def ran(self, tokens: int, seconds: float) -> None:
+        """So many tokens took the engine so long."""
+        self.seconds_per_token += _SMOOTHING * (seconds / tokens - self.seconds_per_token)
+
+    def fill(self, most: int, share: int, now: float) -> int:
+        """Tokens in a step after which only what is due is added to it; `most` is its budget, and
+        `share` such steps run side by side."""
         if now - self.last_small > LATELY_SECONDS:
             return most
-        return min(most, max(LEAST_TOKENS, int(STEP_SECONDS / seconds_per_token)))
+        due_in_time = int(STEP_SECONDS / self.seconds_per_token / share)
+        return min(most, max(LEAST_TOKENS, due_in_time))

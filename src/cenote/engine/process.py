@@ -18,7 +18,7 @@ from queue import SimpleQueue
 
 from cenote import garbage, log
 from cenote.engine.frames import FrameSocket
-from cenote.engine.loop import Inbox, run_engine
+from cenote.engine.loop import Inbox, Landed, run_engine
 from cenote.engine.messages import ControlReply, FromEngine, StartEngine, ToEngine
 from cenote.errors import CenoteError
 
@@ -46,10 +46,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(start: StartEngine, connection: FrameSocket[ToEngine]) -> None:
+    inbox: Inbox = SimpleQueue()
     try:
         from cenote.engine.core import EngineCore
 
-        core = EngineCore(start.config)
+        core = EngineCore(start.config, landed=lambda: inbox.put(Landed()))
         if start.weights is not None:
             core.control("reload_weights", {"folder": start.weights})
     except CenoteError as error:
@@ -61,7 +62,6 @@ def _serve(start: StartEngine, connection: FrameSocket[ToEngine]) -> None:
         return
     garbage.settle()
     connection.send(core.ready)
-    inbox: Inbox = SimpleQueue()
     threading.Thread(
         target=_read, args=(connection, inbox), name="cenote-engine-input", daemon=True
     ).start()

@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from cenote.engine.messages import EngineRequest
-from cenote.engine.pace import Pace, due
+from cenote.engine.pace import Pace, budget, due
 from cenote.engine.prompts import Prompts, WholePrompts
 from cenote.engine.request import (
     Ended,
@@ -36,22 +34,18 @@ from cenote.step import PooledResult, ScheduledRequest, ScheduledStep
 
 @dataclass(slots=True)
 class Scheduler:
-    """Budgets: `max_tokens` and `max_requests` per step. One thread at a time.
-
-    `seconds_per_token` is the engine's measured speed.
-    """
+    """Budgets: `max_tokens` and `max_requests` per step. One thread at a time."""
 
     max_tokens: int
     max_requests: int
     prompts: Prompts = field(default_factory=WholePrompts)
-    seconds_per_token: float = 1e-4
+    pace: Pace = field(default_factory=Pace)
     running: dict[str, Request] = field(default_factory=dict)
     preemptions: int = 0
     _waiting: WaitingQueue = field(default_factory=WaitingQueue)
     _parked: dict[str, Request] | None = None
     _groups: ScoreGroups = field(default_factory=ScoreGroups)
     _runs: Runs = field(default_factory=Runs)
-    _pace: Pace = field(default_factory=Pace)
     _finished_ids: set[str] = field(default_factory=set)
     _preempted_ids: set[str] = field(default_factory=set)
     _failed: list[Ended] = field(default_factory=list)
@@ -67,11 +61,11 @@ class Scheduler:
         """
         self._check(requests)
         tokens = sum(len(request.prompt.token_ids) for request in requests)
-        submission = Submission(is_small=self._pace.arrived(tokens, now))
+        submission = Submission(is_small=self.pace.arrived(tokens, now))
         tokens_before = 0
         for request in requests:
             since = min(request.arrival_time or now, now)
-            rank = due(since, request.priority, tokens_before * self.seconds_per_token)
+            rank = due(since, request.priority, tokens_before * self.pace.seconds_per_token)
             tokens_before += len(request.prompt.token_ids)
             self._add(request, rank, Waiter(request.request_id, since, submission))
 
@@ -99,19 +93,22 @@ class Scheduler:
 
     # --- one step ---------------------------------------------------------------------------------
 
-    def schedule(self, now: float) -> ScheduledStep:
-        """The next step, and the ids that ended since the step before. May have no requests."""
+    def schedule(self, now: float, share: int = 1) -> ScheduledStep:
+        """The next step, and the ids that ended since the step before. May have no requests.
+
+        `share`: how many such steps divide the engine's threads and what waits among them.
+        """
         chosen: list[ScheduledRequest] = []
         unfinished: list[Request] = []
         passed_over: list[Request] = []
-        tokens_left = self.max_tokens
-        fill = self._pace.fill(self.max_tokens, self.seconds_per_token, now)
+        most = tokens_left = budget(self.max_tokens, self.waiting_tokens, share)
+        fill = self.pace.fill(most, share, now)
         self.prompts.begin_step()
         while len(chosen) < self.max_requests and tokens_left > 0:
             request = self._waiting.pop()
             if request is None:
                 break
-            used = self.max_tokens - tokens_left
+            used = most - tokens_left
             is_small = request.is_small
             is_full = used > 0 and used + request.num_left > fill
             if request.rank > now and is_full and not is_small:
@@ -230,8 +227,13 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step now would run something, or has something to tell the runner."""
-        return bool(self.is_busy or self._failed or self._finished_ids or self._preempted_ids)
+        """Whether something runs, may be scheduled, or is to be told to the runner."""
+        return bool(self.running) or self.can_schedule
+
+    @property
+    def can_schedule(self) -> bool:
+        """Whether `schedule` would give a step that runs something or tells the runner."""
+        return bool(self._waiting or self._failed or self._finished_ids or self._preempted_ids)
 
     @property
     def is_busy(self) -> bool:
@@ -241,8 +243,13 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         """Requests of which nothing has run; between steps."""
-        begun = len(self.running)
+        begun = sum(request.num_left > 0 for request in self.running.values())
         return len(self._waiting) - begun + len(self._parked or ()) + self._groups.num_held
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Tokens of requests that wait, for their turn or for their query; between steps."""
+        return self._waiting.num_tokens + self._groups.held_tokens
 
     @property
     def shared_runs(self) -> int:
@@ -258,13 +265,9 @@ class Scheduler:
         """Members of score groups as the runner must know them from now on: a query's uses are the
         documents that are left."""
         for run in self._runs:
-            part = run.late_interaction
-            if part is None:
-                continue
-            if part.mode == "cache_query":
-                part = replace(part, query_uses=self._groups.num_documents(run))
-                run.params = replace(run.params, late_interaction=part)
-            yield run.request_id, run.params
+            if run.late_interaction is not None:
+                self._groups.recount(run)
+                yield run.request_id, run.params
 
     # --- inner ----------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from cenote.engine.messages import EngineRequest
 from cenote.engine.request import Request, RequestState
 from cenote.errors import InvalidRequest
@@ -17,10 +19,12 @@ from cenote.errors import InvalidRequest
 
 @dataclass(slots=True)
 class ScoreGroup:
-    """`documents` are those that haven't ended; `open` says that they may be scheduled."""
+    """`documents` are those that haven't ended, of `num_tokens` tokens when they came; `open` says
+    that they may be scheduled."""
 
     query: Request
     open: bool = False
+    num_tokens: int = 0
     documents: dict[str, Request] = field(default_factory=dict)
 
 
@@ -73,6 +77,7 @@ class ScoreGroups:
             return True
         group = self._groups[part.query_key]
         group.documents[request.request_id] = request
+        group.num_tokens += request.num_tokens
         return group.open
 
     def may_run(self, request: Request) -> bool:
@@ -107,15 +112,24 @@ class ScoreGroups:
         if query_over and not group.documents:
             del self._groups[part.query_key]
 
-    def num_documents(self, query: Request) -> int:
-        """How many documents still need this query."""
-        group = self._group_of_query(query)
-        return 0 if group is None else len(group.documents)
+    def recount(self, request: Request) -> None:
+        """Sets a query's uses to the documents that still need it; others stay as they are."""
+        part = request.late_interaction
+        if part is None or part.mode != "cache_query":
+            return
+        group = self._group_of_query(request)
+        part = replace(part, query_uses=0 if group is None else len(group.documents))
+        request.params = replace(request.params, late_interaction=part)
 
     @property
     def num_held(self) -> int:
         """Documents whose query hasn't run."""
         return sum(len(group.documents) for group in self._groups.values() if not group.open)
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens of documents whose query hasn't run, about: some may have been aborted."""
+        return sum(group.num_tokens for group in self._groups.values() if not group.open)
 
     def _group_of_query(self, request: Request) -> ScoreGroup | None:
         part = request.late_interaction

@@ -54,6 +54,12 @@ def configure(
         module.set_num_threads(threads or torch.get_num_threads())
 
 
+def compute_alone(alone: bool) -> None:
+    """Whether the kernels that this thread calls use no other threads from now on."""
+    if _native is not None:
+        _native.set_alone(alone)
+
+
 def describe() -> str:
     """One phrase for the log and the ready message: `native (avx512_bf16)` or `torch (why)`."""
     return f"torch ({_reason})" if _native is None else f"native ({_native.isa()})"

@@ -46,9 +46,10 @@ class RelativeBias(nn.Module):
 
     def forward(self, length: int) -> Tensor:
         """float32 `[heads, n, n]` by query and key position in a sequence, n at least `length`."""
-        if self._table is None or self._table.shape[1] < length:
-            self._table = self._make(-(-length // _SIZE_STEP) * _SIZE_STEP)
-        return self._table
+        table = self._table  # other threads may put another one in its place
+        if table is None or table.shape[1] < length:
+            table = self._table = self._make(-(-length // _SIZE_STEP) * _SIZE_STEP)
+        return table
 
     def _make(self, length: int) -> Tensor:
         distances = torch.arange(1 - length, length, device=self.weight.device)

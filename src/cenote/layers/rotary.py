@@ -67,8 +67,9 @@ class Rotary(nn.Module):
         Such a sequence's frequencies go by its own length alone, so that it doesn't depend on what
         else is in the batch: its table is put after the common one, and its positions start there.
         """
-        if self.stretched is not None and self.stretched[0] == batch.seq_lens:
-            return self.stretched[1]
+        stretched = self.stretched  # other threads put their batches' in its place
+        if stretched is not None and stretched[0] == batch.seq_lens:
+            return stretched[1]
         long = {length for length in batch.seq_lens if length > self.rope.original}
         # Dynamic: a table for each length; longrope: one for all of them.
         table_of = {n: n if self.rope.kind == "dynamic" else max(long) for n in long}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from cenote.poolers.factory import build_poolers
 from cenote.runner import device as machine
 from cenote.runner.input_batch import make_batch
 from cenote.runner.kv_memory import KVMemory, num_blocks
-from cenote.runner.pooling_runner import PoolingRunner, batch_order
+from cenote.runner.lanes import lanes_for
+from cenote.runner.pooling_runner import Pooling, PoolingRunner, batch_order
 from cenote.runner.query_cache import QueryCache
 from cenote.step import KVSpace, PooledResult, ScheduledRequest, ScheduledStep
 
@@ -57,11 +58,22 @@ class RunnerInfo:
     device: str
     kernels: str
     load_time: float
+    lanes: int = 1  # steps that may be run side by side
     kv: KVSpace | None = None  # causal models whose prompts may run in parts
 
 
+@dataclass(slots=True)
+class StepWork:
+    """A step on its way through the runner: what is known already, what the model must run, and
+    what it gave."""
+
+    results: list[PooledResult]
+    to_run: list[ScheduledRequest]
+    pooling: Pooling | None = None
+
+
 class ModelRunner:
-    """Loads `config.model` and runs steps on it. One thread at a time.
+    """Loads `config.model` and runs steps on it. One thread at a time, but for `forward`.
 
     Raises:
         ModelLoadError: the model can't be found, read or served.
@@ -103,6 +115,7 @@ class ModelRunner:
             device=str(self._device),
             kernels=backend.instruction_set(),
             load_time=time.perf_counter() - started,
+            lanes=lanes_for(config, self._model),
             kv=None if self._kv is None else self._kv.space,
         )
         logger.info("%s loaded in %.1f s", found.name, self.ready_info.load_time)
@@ -128,9 +141,15 @@ class ModelRunner:
         """
         self.pooling.add_request(request_id, params)
 
-    @torch.inference_mode()
     def execute(self, step: ScheduledStep) -> list[PooledResult]:
-        """Runs a step: results of the prompts that it completes.
+        """Runs a step: results of the prompts that it completes."""
+        work = self.begin(step)
+        self.forward(work)
+        return self.end(work)
+
+    @torch.inference_mode()
+    def begin(self, step: ScheduledStep) -> StepWork:
+        """Takes a step in, and answers what needs no model.
 
         The finished are told to the pooling runner before the preempted join them for removal: a
         preempted document keeps its reservation of its query.
@@ -143,16 +162,25 @@ class ModelRunner:
         results, to_run = self.pooling.answer_from_cache(step.requests)
         looked_up, to_run = self.pooling.answer_by_lookup(to_run)
         results += looked_up
-        if not to_run:
-            return results
         to_run.sort(key=batch_order)
-        return results + self._forward(to_run)
+        return StepWork(results, to_run)
 
-    def _forward(self, requests: Sequence[ScheduledRequest]) -> list[PooledResult]:
-        kv = None if self._kv is None else self._kv.view(requests)
-        batch = make_batch(requests, self._device, kv)
+    @torch.inference_mode()
+    def forward(self, work: StepWork) -> None:
+        """The model and its poolers. Where there are lanes, steps may do this side by side."""
+        if not work.to_run:
+            return
+        kv = None if self._kv is None else self._kv.view(work.to_run)
+        batch = make_batch(work.to_run, self._device, kv)
         use_adapter = self._model.adapters.for_all
-        return self.pooling.pool(self._model(batch), batch, requests, use_adapter)
+        work.pooling = self.pooling.pool(self._model(batch), batch, work.to_run, use_adapter)
+
+    @torch.inference_mode()
+    def end(self, work: StepWork) -> list[PooledResult]:
+        """Results of the prompts that the step completes."""
+        if work.pooling is None:
+            return work.results
+        return work.results + self.pooling.conclude(work.pooling)
 
     def reset_encoder_cache(self) -> None:
         """Forgets late-interaction state and the query cache: both depend on the weights."""
@@ -228,7 +256,8 @@ class ModelRunner:
         for task in sorted(pooling.supported_tasks):
             request = ScheduledRequest("probe", [0] * length, PoolingParams(task), 0, length)
             batch = make_batch([request], self._device)
-            (result,) = pooling.pool(model(batch), batch, [request], model.adapters.for_all)
+            pooled = pooling.pool(model(batch), batch, [request], model.adapters.for_all)
+            (result,) = pooling.conclude(pooled)
             if result.data is None:
                 raise ModelLoadError(f"The model can't be served ({task}): {result.error}")
             if task in ("embed", "token_embed"):

@@ -6,18 +6,16 @@ It knows no model, no scheduling and no processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cenote.errors import UnsupportedTask
 from cenote.layers.packed import PackedBatch
 from cenote.params import TASKS, TOKEN_LEVEL_TASKS, LateInteractionParams, PoolingParams, Task
 from cenote.poolers.base import LookupPooler, Pooled, Pooler
+from cenote.runner.host import joined, to_host
 from cenote.runner.input_batch import take_sequences
 from cenote.runner.late_interaction_runner import (
     Answer,
@@ -45,8 +43,19 @@ def lookups(poolers: Mapping[Task, Pooler]) -> dict[Task, LookupPooler]:
     return {task: pooler for task, pooler in poolers.items() if isinstance(pooler, LookupPooler)}
 
 
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """What a step's rows gave: results, and the token vectors that are still to meet."""
+
+    results: list[PooledResult]
+    vectors: list[TokenVectors]
+
+
 class PoolingRunner:
-    """Per-request state, and one `pool` per step. One thread at a time."""
+    """Per-request state, and one `pool` and `conclude` per step.
+
+    One thread at a time, but for `pool`: with whole prompts it changes nothing here.
+    """
 
     def __init__(
         self, poolers: Mapping[Task, Pooler], *, causal: bool, query_cache_bytes: int
@@ -161,8 +170,8 @@ class PoolingRunner:
         batch: PackedBatch,
         requests: Sequence[ScheduledRequest],
         use_adapter: Callable[[str], None] | None = None,
-    ) -> list[PooledResult]:
-        """Results of the requests whose prompt is complete. `hidden` is `[T, H]` float32.
+    ) -> Pooling:
+        """What the requests whose prompt is complete give. `hidden` is `[T, H]` float32.
 
         Requests stand in the batch's order, those of one task side by side, and in these those of
         one adapter; `use_adapter` tells the model's heads whose rows come next.
@@ -188,7 +197,11 @@ class PoolingRunner:
                 else:
                     vectors.append(TokenVectors(request.request_id, role, one.data, one.indices))
             first = end
-        return joined(to_host(answers + self._interact(vectors)))
+        return Pooling(to_host(answers), vectors)
+
+    def conclude(self, pooling: Pooling) -> list[PooledResult]:
+        """A pooled step's results. Queries must be concluded before their documents."""
+        return joined(pooling.results + to_host(self._interact(pooling.vectors)))
 
     def _pool_parts(
         self,
@@ -249,50 +262,3 @@ def batch_order(request: ScheduledRequest) -> tuple[tuple[Task, ...], bool, bool
     params = request.params
     first: tuple[Task, ...] = () if params.task is None else (params.task,)
     return first + params.also, request.is_last_chunk, request.start > 0, request.adapter or ""
-
-
-def joined(results: Sequence[PooledResult]) -> list[PooledResult]:
-    """One result for each request: that of its first task, with the others (and errors) in it."""
-    mains: dict[str, PooledResult] = {}
-    for result in results:
-        main = mains.setdefault(result.request_id, result)
-        if main is not result:
-            main.error = main.error or result.error
-            main.more.append(result)
-    return list(mains.values())
-
-
-def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
-    """One copy from the device for all data, one for all indices; NaN and infinity are errors."""
-    flat, data = _host_parts([answer.data for _, answer in answers], torch.float32)
-    _, indices = _host_parts([answer.indices for _, answer in answers], torch.int32)
-    all_finite = bool(np.isfinite(flat).all())
-    results = []
-    for (request_id, answer), part, positions in zip(answers, data, indices, strict=True):
-        if answer.error is not None:
-            results.append(PooledResult(request_id, error=answer.error))
-        elif part is not None and (all_finite or np.isfinite(part).all()):
-            results.append(PooledResult(request_id, part, positions))
-        else:
-            results.append(PooledResult(request_id, error=not_finite()))
-    return results
-
-
-def _host_parts(
-    tensors: Sequence[Tensor | None], dtype: torch.dtype
-) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
-    """All numbers in one array, and each tensor's part of it as a view."""
-    given = [tensor.reshape(-1) for tensor in tensors if tensor is not None]
-    if not given:
-        return np.empty(0), [None] * len(tensors)
-    flat: NDArray[Any] = torch.cat(given).to("cpu", dtype).numpy()
-    parts: list[NDArray[Any] | None] = []
-    start = 0
-    for tensor in tensors:
-        if tensor is None:
-            parts.append(None)
-        else:
-            end = start + tensor.numel()
-            parts.append(flat[start:end].reshape(tensor.shape))
-            start = end
-    return flat, parts
