@@ -28,6 +28,9 @@ def set_isa(name: str) -> None:
 
 def set_num_threads(count: int) -> None: ...
 def num_threads() -> int: ...
+def set_alone(alone: bool) -> None:
+    """Whether the kernels that this thread calls use no other threads from now on."""
+
 def peak(kind: str, seconds: float = 0.2) -> float:
     """Operations a second of the level's product instructions on registers alone, all threads."""
 
