@@ -65,6 +65,7 @@ def test_the_search_keeps_what_is_clearly_faster_and_cheaper_ties(search: Search
     search.run(todo, lambda trial: None)
     assert search.best == EngineConfig(max_num_batched_tokens=4096, threads=3)
     refused = next(one for one in search.trials if one.settings == {"kernels": "torch"})
+    assert {"lanes": 1} in [one.settings for one in search.trials]
     assert refused.ratio is None
     assert refused.note == "no torch here"
     assert search.rate == pytest.approx(1000 / 0.808)
@@ -107,6 +108,7 @@ def test_the_environment_says_which_kernels_auto_means(
         '{"model": "m"}',
         '{"model": "m", "machine": "h", "dtype": "int3"}',
         '{"model": "m", "machine": "h", "threads": -1}',
+        '{"model": "m", "machine": "h", "lanes": true}',
     ],
 )
 def test_a_broken_profile_is_told_and_not_used(

@@ -71,6 +71,8 @@ def challenges(best: EngineConfig, dtype: str, step_tokens: int, cores: int) -> 
     found = []
     if dtype == "bfloat16":
         found.append(Challenge({"dtype": "float32"}, cheaper=True))
+    if best.lanes == 0 and cores > 1:
+        found.append(Challenge({"lanes": 1}))
     found += [
         Challenge({"max_num_batched_tokens": step_tokens // 2}, cheaper=True),
         Challenge({"max_num_batched_tokens": step_tokens // 4}, cheaper=True),

@@ -26,6 +26,7 @@ UNSET: Mapping[str, Any] = {
     "dtype": "auto",
     "kernels": "auto",
     "threads": 0,
+    "lanes": 0,
     "max_num_batched_tokens": 0,
 }
 
@@ -39,6 +40,7 @@ class Profile:
     dtype: DTypeName = "auto"
     kernels: KernelChoice = "auto"
     threads: int = 0
+    lanes: int = 0
     max_num_batched_tokens: int = 0
     tokens_per_s: float = 0.0
     measured: str = ""
@@ -81,7 +83,7 @@ class Profile:
         for name, allowed in (("dtype", DTypeName), ("kernels", KernelChoice)):
             if getattr(self, name) not in get_args(allowed):
                 raise ValueError(f"{name} is {getattr(self, name)!r}")
-        for name in ("threads", "max_num_batched_tokens"):
+        for name in ("threads", "lanes", "max_num_batched_tokens"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise ValueError(f"{name} is {value!r}")
