@@ -138,8 +138,9 @@ class PromptBody(ExtrasBody):
         found: bool | None = self.agreed("use_activation", "normalize")
         return found
 
-    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
-        """The fields above as processors take them; `adapter` is the one that `model` named.
+    def options(self, request_id: str, adapter: str | None, **more: Any) -> PromptOptions:
+        """The fields above as processors take them, and `more` of theirs; `adapter` is the one that
+        `model` named.
 
         Raises `InvalidRequest` where the body names another one.
         """
@@ -157,6 +158,7 @@ class PromptBody(ExtrasBody):
             request_id=request_id,
             adapter=self.adapter or adapter,
             **self.extras(),
+            **more,
         )
 
 

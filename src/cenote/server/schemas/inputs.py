@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field
@@ -82,13 +81,15 @@ class InputBody(PromptBody):
         made = {"input": [text], "add_special_tokens": adds, "chat_template": None}
         return self.model_copy(update=made)
 
-    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
-        return replace(
-            super().options(request_id, adapter),
+    def options(self, request_id: str, adapter: str | None, **more: Any) -> PromptOptions:
+        return super().options(
+            request_id,
+            adapter,
             add_special_tokens=self.add_special_tokens is not False,
             prompt=self.prompt,
             prompt_name=self.prompt_name,
             input_type=self.input_type,
+            **more,
         )
 
 

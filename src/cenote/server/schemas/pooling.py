@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import Field
@@ -59,7 +58,7 @@ class PoolingRequest(SparseBody):
             dimensions=self.dimensions,
             sparse=self.sparse(),
             aggregation_strategy=self.aggregation_strategy,
-            options=replace(self.options(request_id, adapter), pooling_params=self._steps()),
+            options=self.options(request_id, adapter, pooling_params=self._steps()),
         )
 
     def _steps(self) -> PoolingParams | None:

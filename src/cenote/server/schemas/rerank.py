@@ -82,8 +82,8 @@ class RerankRequest(ScoringBody):
         found = super().activation()
         return False if found is None and self.raw_scores else found
 
-    def options(self, request_id: str, adapter: str | None) -> PromptOptions:
-        options = super().options(request_id, adapter)
+    def options(self, request_id: str, adapter: str | None, **more: Any) -> PromptOptions:
+        options = super().options(request_id, adapter, **more)
         cuts = self.truncation and options.truncate_prompt_tokens is None
         return replace(options, truncate_prompt_tokens=-1) if cuts else options
 
