@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,15 @@ from families import save_family
 from heads import random_ids, random_types
 from reference import pack, serve
 from tiny import MakeTiny
+from torch import Tensor
 
+from cenote.config.engine import EngineConfig
 from cenote.layers.packed import PackedBatch, ReadRows
 from cenote.models.registry import ARCHITECTURES
+from cenote.params import PoolingParams, Task
+from cenote.runner.model_runner import ModelRunner
+from cenote.runner.pooling_runner import PoolingRunner
+from cenote.step import ScheduledRequest, ScheduledStep
 
 BODIES = [name for name in ARCHITECTURES if name.endswith("Model") or name == "StaticEmbedding"]
 LENGTHS = (1, 7, 33, 64, 2, 7)
@@ -72,3 +79,43 @@ def test_they_are_those_of_all_rows(folder: Path, kernels: str, dtype: torch.dty
                 assert torch.equal(found, expected), name
             bound = (1e-6 if dtype == torch.float32 else 1e-2) * every.abs().max().item()
             torch.testing.assert_close(found, expected, rtol=0, atol=bound)
+
+
+def test_a_step_of_several_tasks_makes_only_their_rows(
+    make_tiny: MakeTiny, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tiny("BertModel", "wordpiece")
+    served = serve(folder, kernels, pooling="cls")
+    runner = ModelRunner(
+        EngineConfig(
+            model=str(folder),
+            dtype="float32",
+            kernels=kernels,  # type: ignore[arg-type]
+            threads=1,
+            pooling="cls",
+        )
+    )
+    made: list[int] = []
+    pool = PoolingRunner.pool
+
+    def spy(self: PoolingRunner, hidden: Tensor, *rest: Any) -> Any:
+        made.append(len(hidden))
+        return pool(self, hidden, *rest)
+
+    monkeypatch.setattr(PoolingRunner, "pool", spy)
+    ids = random_ids(served, LENGTHS)
+    tasks: list[Task] = ["embed", "token_embed"] * (len(ids) // 2)
+    requests = [
+        ScheduledRequest(str(at), own, PoolingParams(task), 0, len(own))
+        for at, (own, task) in enumerate(zip(ids, tasks, strict=True))
+    ]
+    results = {result.request_id: result for result in runner.execute(ScheduledStep(requests))}
+    assert made == [3 + sum(map(len, ids[1::2]))]
+    batch = pack(ids)
+    with torch.inference_mode():
+        hidden = served.model(batch)
+        for task in ("embed", "token_embed"):
+            whole = served.poolers[task](hidden, batch, [PoolingParams(task)] * len(ids))
+            for at in (at for at, own in enumerate(tasks) if own == task):
+                found = torch.tensor(results[str(at)].data)
+                torch.testing.assert_close(found, whole[at].data, rtol=0, atol=1e-6)

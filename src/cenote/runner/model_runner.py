@@ -21,11 +21,12 @@ from cenote.params import PoolingParams, Task
 from cenote.poolers.base import Pooler
 from cenote.poolers.factory import build_poolers
 from cenote.runner import device as machine
-from cenote.runner.input_batch import make_batch
+from cenote.runner.input_batch import make_batch, read_batch
 from cenote.runner.kv_memory import KVMemory, num_blocks
 from cenote.runner.lanes import lanes_for
 from cenote.runner.pooling_runner import Pooling, PoolingRunner, batch_order
 from cenote.runner.query_cache import QueryCache
+from cenote.runner.row_readers import RowReaders
 from cenote.step import KVSpace, PooledResult, ScheduledRequest, ScheduledStep
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class ModelRunner:
             causal=self._model.causal,
             query_cache_bytes=config.query_cache_bytes,
         )
+        self._readers = RowReaders(poolers, self.pooling.last_row_tasks)
         self._kv = self._make_kv()
         self.ready_info = RunnerInfo(
             supported_tasks=tuple(sorted(self.pooling.supported_tasks)),
@@ -171,9 +173,10 @@ class ModelRunner:
         if not work.to_run:
             return
         kv = None if self._kv is None else self._kv.view(work.to_run)
-        batch = make_batch(work.to_run, self._device, kv)
-        use_adapter = self._model.adapters.for_all
-        work.pooling = self.pooling.pool(self._model(batch), batch, work.to_run, use_adapter)
+        read = self._readers.rows(work.to_run, self._device)
+        batch = make_batch(work.to_run, self._device, kv, read)
+        hidden, use_adapter = self._model(batch), self._model.adapters.for_all
+        work.pooling = self.pooling.pool(hidden, read_batch(batch), work.to_run, use_adapter)
 
     @torch.inference_mode()
     def end(self, work: StepWork) -> list[PooledResult]:
@@ -214,6 +217,7 @@ class ModelRunner:
         self._probe(model, poolers)
         self._model, self._model_config = model, config
         self.pooling.replace_poolers(poolers)
+        self._readers = RowReaders(poolers, self.pooling.last_row_tasks)
         logger.info("weights reloaded from %s", path)
 
     def _make_kv(self) -> KVMemory | None:
