@@ -409,6 +409,14 @@ def test_cohere_reranks_objects_by_their_fields(client: TestClient) -> None:
     refused("cohere", client.post("/cohere/v2/rerank", json=uncut), 400, "context length")
 
 
+@pytest.mark.parametrize("path", ["/voyage/v1/embeddings", "/infinity/embeddings"])
+def test_voyage_and_infinity_cut_long_inputs_unless_told_not_to(
+    client: TestClient, path: str
+) -> None:
+    (item,) = client.post(path, json={"input": LONG}).json()["data"]
+    assert (item["prompt_tokens"], item["truncated"]) == (64, True)
+
+
 def test_voyage_and_infinity_rerank_in_their_shapes(client: TestClient) -> None:
     body = {"model": "reranker", "query": "q", "documents": ["one", LONG, "two"], "top_k": 3}
     answer = client.post("/voyage/v1/rerank", json=body).json()

@@ -37,7 +37,8 @@ class EngineExtras:
         check_salt(options.cache_salt)
         check_type(options.mm_processor_kwargs, "mm_processor_kwargs", Mapping, "a map")
         media = {k: v for k, v in (options.mm_processor_kwargs or {}).items() if v is not None}
-        check_message(media, "mm_processor_kwargs")
+        if media:
+            check_message(media, "mm_processor_kwargs")
         return cls(cache_salt=options.cache_salt, mm_processor_kwargs=media or None)
 
     def put_into(self, prompt: EnginePrompt) -> EnginePrompt:

@@ -30,6 +30,8 @@ _numbers = count()
 
 Offsets = list[tuple[int, int]]
 
+_NOTHING_ASKED = PoolingParams()
+
 
 class TokenPrompt(NamedTuple):
     """One prompt as the model is fed it.
@@ -82,8 +84,11 @@ class Preparer:
         tasks = (task, *also)
         for one in tasks:
             validation.check_task(one, self.supported_tasks)
-        own = options.pooling_params or PoolingParams()
-        validation.check_own_params(own, task)
+        own = options.pooling_params
+        if own is None:
+            own = _NOTHING_ASKED
+        else:
+            validation.check_own_params(own, task)
         cut = own.dimensions if dimensions is None else dimensions
         activate = own.use_activation if options.use_activation is None else options.use_activation
         sparse = sparse or SparseOptions()
