@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from cenote import LLM
 from cenote.errors import InvalidRequest, ModelLoadError, UnsupportedTask
 from cenote.params import Task
-from cenote.runner.model_runner import ModelRunner
+from cenote.runner.model_runner import ModelRunner, StepWork
 
 HIDDEN = 32
 UNWEIGHTED = ("<s>", "</s>", "<pad>", "<unk>")
@@ -77,13 +77,14 @@ def test_three_outputs_of_one_pass_are_the_formulas(
     llm: LLM, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = []
-    forward = ModelRunner._forward
+    forward = ModelRunner.forward
 
-    def counted(runner: ModelRunner, requests: Any) -> Any:
-        steps.append(len(requests))
-        return forward(runner, requests)
+    def counted(runner: ModelRunner, work: StepWork) -> None:
+        if work.to_run:
+            steps.append(len(work.to_run))
+        forward(runner, work)
 
-    monkeypatch.setattr(ModelRunner, "_forward", counted)
+    monkeypatch.setattr(ModelRunner, "forward", counted)
     texts = list(TEXTS)
     made = llm.encode(
         texts, task=["embed", "sparse_embed", "token_embed"], truncate_prompt_tokens=-1
