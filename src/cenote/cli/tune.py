@@ -68,7 +68,7 @@ def tune(
     *,
     engine: EngineConfig,
 ) -> None:
-    """Find dtype, kernels, threads, lanes and token budget for a model on this machine, in a minute.
+    """Find dtype, kernels, threads, lanes and step size for a model on this machine, in a minute.
 
     serve, embed, bench… and LLM use what was found, unless a flag says otherwise or --no-profile.
 

@@ -27,11 +27,16 @@ def joined(results: Sequence[PooledResult]) -> list[PooledResult]:
 
 def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
     """One copy from the device for all data, one for all indices; NaN and infinity are errors."""
-    flat, data = _host_parts([answer.data for _, answer in answers], torch.float32)
-    _, indices = _host_parts([answer.indices for _, answer in answers], torch.int32)
+    if not answers:
+        return []
+    flat, data = _on_host([answer.data for _, answer in answers], torch.float32)
+    _, indices = _on_host([answer.indices for _, answer in answers], torch.int32)
     all_finite = bool(np.isfinite(flat).all())
     results = []
-    for (request_id, answer), part, positions in zip(answers, data, indices, strict=True):
+    for request_id, answer in answers:
+        part, positions = data[id(answer.data)], indices[id(answer.indices)]
+        if part is not None and answer.row is not None:
+            part = part[answer.row]
         if answer.error is not None:
             results.append(PooledResult(request_id, error=answer.error))
         elif part is not None and (all_finite or np.isfinite(part).all()):
@@ -41,21 +46,21 @@ def to_host(answers: Sequence[tuple[str, Answer]]) -> list[PooledResult]:
     return results
 
 
-def _host_parts(
+def _on_host(
     tensors: Sequence[Tensor | None], dtype: torch.dtype
-) -> tuple[NDArray[Any], list[NDArray[Any] | None]]:
-    """All numbers in one array, and each tensor's part of it as a view."""
-    given = [tensor.reshape(-1) for tensor in tensors if tensor is not None]
+) -> tuple[NDArray[Any], dict[int, NDArray[Any] | None]]:
+    """All numbers in one array, and each tensor's part of it as a view, by the tensor's `id`: what
+    requests share is copied once."""
+    given = {id(tensor): tensor for tensor in tensors if tensor is not None}
+    parts: dict[int, NDArray[Any] | None] = {id(None): None}
     if not given:
-        return np.empty(0), [None] * len(tensors)
-    flat: NDArray[Any] = torch.cat(given).to("cpu", dtype).numpy()
-    parts: list[NDArray[Any] | None] = []
+        return np.empty(0), parts
+    flat: NDArray[Any] = (
+        torch.cat([tensor.reshape(-1) for tensor in given.values()]).to("cpu", dtype).numpy()
+    )
     start = 0
-    for tensor in tensors:
-        if tensor is None:
-            parts.append(None)
-        else:
-            end = start + tensor.numel()
-            parts.append(flat[start:end].reshape(tensor.shape))
-            start = end
+    for key, tensor in given.items():
+        end = start + tensor.numel()
+        parts[key] = flat[start:end].reshape(tensor.shape)
+        start = end
     return flat, parts

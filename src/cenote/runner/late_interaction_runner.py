@@ -46,12 +46,14 @@ class Answer:
 
     A query: data `[1]` zero, indices = the prompt positions of its rows. A document: data `[1]`,
     its score. A document with `explain`: data `[1 + Q]`, the score and then each query row's
-    similarity to its best match; indices `[Q]`, the prompt positions of those matches.
+    similarity to its best match; indices `[Q]`, the prompt positions of those matches. Other
+    prompts: what their pooler gives, or its `row` of what it gives for several.
     """
 
     data: Tensor | None = None
     indices: Tensor | None = None
     error: CenoteError | None = None
+    row: int | None = None
 
 
 class LateInteractionRunner:

@@ -186,14 +186,16 @@ class PoolingRunner:
             end = first + len(members)
             rows, part = take_sequences(hidden, batch, first, end)
             poolers = [self._poolers[task] for task in tasks]
-            if not all(map(reads_last_row, poolers)) and (later or not complete):
+            if (later or not complete) and not all(map(reads_last_row, poolers)):
                 pooled = self._pool_parts(rows, part, members, poolers)
             else:
                 pooled = _pool_whole(rows, part, members, poolers) if complete else []
             for request, one in pooled:
                 role = request.params.late_interaction
                 if role is None:
-                    answers.append((request.request_id, Answer(one.data, one.indices)))
+                    answers.append(
+                        (request.request_id, Answer(one.source, one.indices, row=one.row))
+                    )
                 else:
                     vectors.append(TokenVectors(request.request_id, role, one.data, one.indices))
             first = end
