@@ -49,22 +49,23 @@ struct Workspace {
   DistanceWork distances;
 };
 
+// Applies the terms and masks. Returns whether any score changed.
 template <int C, class T>
-void adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span queries, Span block,
+bool adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span queries, Span block,
             float* scores) {
   const AttentionArgs& args = plan.args;
   const int64_t position = seq.shift() + queries.begin;
   const int64_t last = seq.shift() + queries.end - 1;
-  if (args.softcap > 0) cap<C>(scores, block.size(), args.softcap);
+  if (args.softcap > 0) cap<C>(scores, block.size(), args.softcap / args.scale);
   if (head.bias) {
     add_bias<C>(scores, block.size(), head.bias + position * args.bias_size + block.begin,
-                args.bias_size, queries.size());
+                args.bias_size, queries.size(), 1 / args.scale);
   }
-  if (args.alibi_slopes) add_alibi<C>(scores, block, position, head.slope);
-  if (block.end - 1 > position + plan.right || block.begin < last - plan.left) {
-    hide_outside<C>(scores, block, position, plan.left, plan.right);
-  }
+  if (args.alibi_slopes) add_alibi<C>(scores, block, position, head.slope / args.scale);
+  const bool outside = block.end - 1 > position + plan.right || block.begin < last - plan.left;
+  if (outside) hide_outside<C>(scores, block, position, plan.left, plan.right);
   if (head.key_mask) hide_masked<C>(scores, block.size(), head.key_mask + block.begin);
+  return outside || args.softcap > 0 || head.bias || args.alibi_slopes || head.key_mask;
 }
 
 // --- tiles, groups, threads ---------------------------------------------------------------------
@@ -86,26 +87,33 @@ void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq,
                        args.head_dim / Dot::kDepth, work.queries);
   const Distances& distances = gathered.distances;
   meet_queries<Products, C>(distances, args, work.queries, work.distances);
-  std::memset(work.output, 0, args.head_dim * C * kLanes * sizeof(float));
+  const float scale = args.scale * kLog2e;
   Running<C> running;
-  for (int c = 0; c < C; ++c) {
-    running.maximum[c] = set1(kNothingSeen);
-    running.sum[c] = zero();
-  }
+  set_all(running.maximum, set1(kNothingSeen));
+  set_all(running.sum, zero());
   const Span visible = plan.visible(seq, queries);
+  if (visible.size() == 0) std::memset(work.output, 0, args.head_dim * C * kLanes * sizeof(float));
   for (int64_t start = visible.begin / kBlockKeys * kBlockKeys; start < visible.end;
        start += kBlockKeys) {
     const Span block = {at_least(start, visible.begin), at_most(start + kBlockKeys, visible.end)};
-    Products::template score<C>(gathered.keys, block, work.queries, args.head_dim,
-                                args.scale * kLog2e, work.scores);
-    if (args.distance_size > 0) {
+    Vec highest[C];
+    set_all(highest, set1(kNothingSeen));
+    Products::template score<C>(gathered.keys, block, work.queries, args.head_dim, work.scores,
+                                highest);
+    bool changed = args.distance_size > 0;
+    if (changed) {
       add_distances<C>(distances, block, seq.shift() + queries.begin, work.distances, work.scores);
     }
-    adjust<C>(plan, head, seq, queries, block, work.scores);
-    raise_maximum(work.scores, block.size(), running);
-    weigh<Dot>(work.scores, block.size(), running);
+    changed |= adjust<C>(plan, head, seq, queries, block, work.scores);
+    if (changed) {
+      set_all(highest, set1(kNothingSeen));
+      find_highest(work.scores, block.size(), highest);
+    }
+    raise_maximum(highest, scale, running);
+    weigh<Dot>(work.scores, block.size(), scale, running);
     Products::template add_values<C>(gathered.keys, block, work.scores, args.head_dim,
-                                     running.correction, work.output);
+                                     block.begin == visible.begin, running.correction,
+                                     work.output);
   }
   write(work.output, args.head_dim, running, head.out + queries.begin * args.out_stride,
         args.out_stride, queries.size());
@@ -125,36 +133,24 @@ Head<T> head_of(const AttentionArgs& args, const Sequence& seq, int64_t h) {
           args.alibi_slopes ? args.alibi_slopes[h] : 0};
 }
 
-// Asks for the rows that the next head will read: they lie far apart, so the hardware, which looks
-// for neighbours, doesn't.
+// Asks for the `part`-th of `parts` pieces of a sequence's rows. Whole rows in ascending order, so
+// that the hardware, which looks for neighbours, joins in.
 template <class T>
-void fetch(const T* rows, int64_t stride, Span span, int64_t columns) {
-  const int64_t end = at_most(span.end, span.begin + kGroupRows);
-  for (int64_t i = span.begin; i < end; ++i) {
-    for (int64_t d = 0; d < columns; d += kCacheLine / sizeof(T)) {
-      __builtin_prefetch(rows + i * stride + d, 0, 2);
-    }
-  }
-}
-
-template <class T>
-void fetch_group(const Plan& plan, const Sequence& seq, int64_t h, Span queries) {
+void fetch(const Plan& plan, const Sequence& seq, int64_t part, int64_t parts) {
   const AttentionArgs& args = plan.args;
-  const Head<T> head = head_of<T>(args, seq, h);
-  const Span visible = plan.visible(seq, queries);
-  fetch(head.q, args.q_stride, queries, args.head_dim);
-  fetch(head.keys.k, args.k_stride, visible, args.head_dim);
-  fetch(head.keys.v, args.v_stride, visible, args.head_dim);
-}
-
-template <class T>
-void fetch_next(const Plan& plan, int64_t s, const Sequence& seq, int64_t h, Span queries) {
-  if (h + 1 < plan.args.heads) {
-    fetch_group<T>(plan, seq, h + 1, queries);
-  } else if (s + 1 < plan.args.sequences) {
-    const Sequence next = plan.sequence(s + 1);
-    fetch_group<T>(plan, next, 0, {0, at_most(next.queries, kGroupRows)});
-  }
+  const auto rows = [&](const void* from, int64_t first, int64_t stride, int64_t count,
+                        int64_t columns) {
+    count = at_most(count, kGroupRows);  // more would push out what is in use
+    for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
+      const T* row = static_cast<const T*>(from) + (first + i) * stride;
+      for (int64_t d = 0; d < columns; d += kCacheLine / sizeof(T)) {
+        __builtin_prefetch(row + d, 0, 2);
+      }
+    }
+  };
+  rows(args.q, seq.first_query, args.q_stride, seq.queries, args.heads * args.head_dim);
+  rows(args.k, seq.first_key, args.k_stride, seq.keys, args.kv_heads * args.head_dim);
+  rows(args.v, seq.first_key, args.v_stride, seq.keys, args.kv_heads * args.head_dim);
 }
 
 template <class T, class Products>
@@ -220,10 +216,12 @@ void run_share(const Plan& plan, const Costs& costs, int64_t from, int64_t to) {
   int64_t reached = s > 0 ? costs.ends[s - 1] : 0;
   for (; s < plan.args.sequences && reached < to; ++s) {
     const Sequence seq = plan.sequence(s);
+    const bool has_next = s + 1 < plan.args.sequences && costs.ends[s + 1] <= to;
+    const Sequence next = has_next ? plan.sequence(s + 1) : Sequence{};
     for (int64_t h = 0; h < plan.args.heads; ++h) {
+      fetch<T>(plan, next, h, plan.args.heads);
       for_groups(seq, [&](Span queries) {
         if (reached >= from && reached < to) {
-          fetch_next<T>(plan, s, seq, h, queries);
           attend_group<T, Products>(plan, seq, h, queries, work, gathered);
         }
         reached += cost(plan, seq, queries);

@@ -113,8 +113,9 @@ Distances distances_of(const AttentionArgs& args, int64_t h, int64_t keys, const
     const T* rows = static_cast<const T*>(args.distance_queries) + start + row * stride;
     pack_columns<Dot, kWidest>(rows, stride, at_most(kPanelRows, used.size() - row),
                                args.head_dim / Dot::kDepth, work.panel);
+    Vec highest[kWidest] = {};
     Products::template score<kWidest>(gathered, visible, work.panel, args.head_dim,
-                                      args.scale * kLog2e, work.by_key + row * padded);
+                                      work.by_key + row * padded, highest);
   }
   return found;
 }
@@ -125,8 +126,9 @@ void meet_queries(const Distances& distances, const AttentionArgs& args, const f
                   const DistanceWork& work) {
   if (!distances.vectors.data) return;
   const Keys rows = {distances.vectors, {nullptr, 0}, 0};
-  Products::template score<C>(rows, {0, distances.count}, queries, args.head_dim,
-                              args.scale * kLog2e, work.by_query);
+  Vec highest[C] = {};
+  Products::template score<C>(rows, {0, distances.count}, queries, args.head_dim, work.by_query,
+                              highest);
 }
 
 template <int C>

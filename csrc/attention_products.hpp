@@ -77,6 +77,13 @@ CENOTE_INLINE Vec pair_words(const bf16* rows, int64_t stride, int64_t i, int64_
   return Dot::interleave(row, 2 * i + 1 < count ? row + stride : kZeros, columns - d);
 }
 
+template <int C>
+void find_highest(const float* scores, int64_t keys, Vec (&highest)[C]) {
+  for (int64_t key = 0; key < keys; ++key) {
+    for (int c = 0; c < C; ++c) highest[c] = max(highest[c], load(scores + (key * C + c) * kLanes));
+  }
+}
+
 // --- on vectors ----------------------------------------------------------------------------------
 
 template <class DotType>
@@ -118,41 +125,47 @@ struct VectorProducts {
     }
   }
 
+  // Raises `highest` to the highest score of each query.
   template <int C>
-  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float scale,
-                    float* scores) {
+  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores,
+                    Vec (&highest)[C]) {
     const int64_t steps = dim / Dot::kDepth;
-    in_tiles<kTileRows>(block.begin, block.end, [&]<int R>(int64_t key) {
+    in_tiles<kTileSums / C>(block.begin, block.end, [&]<int R>(int64_t key) {
       Vec sums[R][C];
       clear(sums);
       multiply<Dot>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kWordBytes, queries,
                     steps, sums);
       float* out = scores + (key - block.begin) * C * kLanes;
-      for (int r = 0; r < R; ++r) {
-        for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c] * set1(scale));
+      for (int c = 0; c < C; ++c) {
+        Vec top = highest[c];
+        for (int r = 0; r < R; ++r) {
+          store(out + (r * C + c) * kLanes, sums[r][c]);
+          top = max(top, sums[r][c]);
+        }
+        highest[c] = top;
       }
     });
   }
 
-  // output = output · correction + values · weights
+  // output = output · correction + values · weights, or without the first term
   template <int C>
-  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim,
+  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim, bool first,
                          const Vec (&correction)[C], float* output) {
     const char* values = keys.v.data + (block.begin - keys.first) / Dot::kDepth * keys.v.step;
     const int64_t steps = (block.size() + Dot::kDepth - 1) / Dot::kDepth;
-    for (int64_t d = 0; d < dim; d += kTileRows) {
+    in_tiles<kTileSums / C>(0, dim, [&]<int R>(int64_t d) {
       float* out = output + d * C * kLanes;
-      Vec sums[kTileRows][C];
-      for (int r = 0; r < kTileRows; ++r) {
+      Vec sums[R][C];
+      for (int r = 0; r < R; ++r) {
         for (int c = 0; c < C; ++c) {
-          sums[r][c] = load(out + (r * C + c) * kLanes) * correction[c];
+          sums[r][c] = first ? zero() : load(out + (r * C + c) * kLanes) * correction[c];
         }
       }
       multiply<Dot>(values + d * kWordBytes, kWordBytes, keys.v.step, weights, steps, sums);
-      for (int r = 0; r < kTileRows; ++r) {
+      for (int r = 0; r < R; ++r) {
         for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c]);
       }
-    }
+    });
   }
 };
 
@@ -238,8 +251,8 @@ struct TileProducts {
 
   // Fills scores up to the next multiple of kKeyStep.
   template <int C>
-  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float scale,
-                    float* scores) {
+  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores,
+                    Vec (&highest)[C]) {
     for (int64_t key = block.begin; key < block.end; key += kKeyStep) {
       amx::zero<0>();
       amx::zero<1>();
@@ -249,13 +262,11 @@ struct TileProducts {
                         queries, dim / kKeyStep);
       store_tiles<C>(scores + (key - block.begin) * C * kLanes);
     }
-    for (int64_t i = 0; i < block.size() * C; ++i) {
-      store(scores + i * kLanes, load(scores + i * kLanes) * set1(scale));
-    }
+    find_highest(scores, block.size(), highest);
   }
 
   template <int C>
-  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim,
+  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim, bool first,
                          const Vec (&correction)[C], float* output) {
     const int64_t pairs = (block.size() + 1) / 2, steps = padded(block.size()) / kKeyStep;
     std::memset(weights + pairs * C * kLanes, 0,
@@ -264,7 +275,7 @@ struct TileProducts {
     for (int64_t d = 0; d < dim; d += 2 * kStepWords) {
       float* out = output + d * C * kLanes;
       for (int64_t i = 0; i < 2 * kStepWords * C; ++i) {
-        store(out + i * kLanes, load(out + i * kLanes) * correction[i % C]);
+        store(out + i * kLanes, first ? zero() : load(out + i * kLanes) * correction[i % C]);
       }
       load_tiles<C>(out);
       multiply_tiles<C>(values + d * kGroupRowBytes, kGroupRowBytes, keys.v.step, weights, steps);

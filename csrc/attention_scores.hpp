@@ -1,8 +1,8 @@
 // What attention does with a tile's scores: terms and masks on the logits, then the running softmax,
 // then the output's rows. Knows nothing of products, sequences or threads.
 //
-// Scores are [key][query], C vectors of queries wide, and change in place; logits are in units of
-// log 2.
+// Scores are [key][query], C vectors of queries wide, and change in place. They are the products as
+// they come: what is added is divided by attention's scale, and the exponent multiplies by it.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr float kNothingSeen = -1e30f;
 
 template <int C>
 void cap(float* scores, int64_t keys, float softcap) {
-  const Vec limit = set1(softcap * kLog2e), inverse = set1(1 / (softcap * kLog2e));
+  const Vec limit = set1(softcap), inverse = set1(1 / softcap);
   for (int64_t i = 0; i < keys * C; ++i) {
     float* at = scores + i * kLanes;
     store(at, limit * tanh(load(at) * inverse));
@@ -29,7 +29,8 @@ void cap(float* scores, int64_t keys, float softcap) {
 
 // `bias` points at the row of the tile's first query, at the block's first key.
 template <int C>
-void add_bias(float* scores, int64_t keys, const float* bias, int64_t stride, int64_t rows) {
+void add_bias(float* scores, int64_t keys, const float* bias, int64_t stride, int64_t rows,
+              float factor) {
   for (int c = 0; c < C; ++c) {
     const int64_t here = at_most(at_least(rows - c * kLanes, 0), kLanes);
     for (int64_t key = 0; key < keys; key += kLanes) {
@@ -41,7 +42,7 @@ void add_bias(float* scores, int64_t keys, const float* bias, int64_t stride, in
       const int64_t count = at_most(kLanes, keys - key);
       for (int64_t i = 0; i < count; ++i) {
         float* at = scores + ((key + i) * C + c) * kLanes;
-        store(at, fma(values[i], set1(kLog2e), load(at)));
+        store(at, fma(values[i], set1(factor), load(at)));
       }
     }
   }
@@ -58,7 +59,7 @@ template <int C>
 void add_alibi(float* scores, Span block, int64_t first_position, float slope) {
   Vec position[C];
   positions(first_position, position);
-  const Vec factor = set1(slope * kLog2e);
+  const Vec factor = set1(slope);
   for (int64_t key = block.begin; key < block.end; ++key) {
     for (int c = 0; c < C; ++c) {
       float* at = scores + ((key - block.begin) * C + c) * kLanes;
@@ -92,50 +93,45 @@ void hide_masked(float* scores, int64_t keys, const uint8_t* mask) {
 // --- softmax and output -------------------------------------------------------------------------
 
 // The running maximum, the sum of weights relative to it, and what earlier blocks must be multiplied
-// by since the last change of the maximum.
+// by since the last change of the maximum. Weights are 2^(scale · (score - maximum)).
 template <int C>
 struct Running {
   Vec maximum[C], sum[C], correction[C];
 };
 
 template <int C>
-void raise_maximum(const float* scores, int64_t keys, Running<C>& running) {
+void raise_maximum(const Vec (&highest)[C], float scale, Running<C>& running) {
   for (int c = 0; c < C; ++c) {
-    Vec even = running.maximum[c], odd = even;
-    int64_t key = 0;
-    for (; key + 2 <= keys; key += 2) {
-      even = max(even, load(scores + (key * C + c) * kLanes));
-      odd = max(odd, load(scores + ((key + 1) * C + c) * kLanes));
-    }
-    if (key < keys) even = max(even, load(scores + (key * C + c) * kLanes));
-    const Vec maximum = max(even, odd);
-    running.correction[c] = exp2(running.maximum[c] - maximum);
+    const Vec maximum = max(running.maximum[c], highest[c]);
+    running.correction[c] = exp2((running.maximum[c] - maximum) * set1(scale));
     running.maximum[c] = maximum;
   }
 }
 
 // Turns scores into weights in place. With pairs, the words of two keys take the place of one.
 template <class Dot, int C>
-void weigh(float* scores, int64_t keys, Running<C>& running) {
-  Vec sums[2][C];
+void weigh(float* scores, int64_t keys, float scale, Running<C>& running) {
+  const Vec factor = set1(scale);
+  Vec offset[C], sums[2][C];
   clear(sums);
+  for (int c = 0; c < C; ++c) offset[c] = zero() - running.maximum[c] * factor;
   for (int64_t key = 0; key < keys; key += 2) {
     for (int c = 0; c < C; ++c) {
       float* even = scores + (key * C + c) * kLanes;
       float* odd = even + C * kLanes;
       const bool both = key + 1 < keys;
       if constexpr (Dot::kDepth == 2) {
-        const Vec a = exp2_coarse(load(even) - running.maximum[c]);
-        const Vec b = both ? exp2_coarse(load(odd) - running.maximum[c]) : zero();
+        const Vec a = exp2_coarse(fma(load(even), factor, offset[c]));
+        const Vec b = both ? exp2_coarse(fma(load(odd), factor, offset[c])) : zero();
         sums[0][c] = sums[0][c] + a;
         sums[1][c] = sums[1][c] + b;
         store(scores + (key / 2 * C + c) * kLanes, Dot::pair(a, b));
       } else {
-        const Vec a = exp2(load(even) - running.maximum[c]);
+        const Vec a = exp2(fma(load(even), factor, offset[c]));
         store(even, a);
         sums[0][c] = sums[0][c] + a;
         if (!both) continue;
-        const Vec b = exp2(load(odd) - running.maximum[c]);
+        const Vec b = exp2(fma(load(odd), factor, offset[c]));
         store(odd, b);
         sums[1][c] = sums[1][c] + b;
       }

@@ -30,8 +30,7 @@ void run(void (*VarlenKernels::*kernel)(const Args&), const Args& args) {
 }
 
 void check_offsets(const int32_t* cu, int64_t count, const char* message) {
-  require(cu[0] >= 0, message);
-  for (int64_t i = 0; i < count; ++i) require(cu[i] <= cu[i + 1], message);
+  for (int64_t i = 0; i < count; ++i) require(cu[0] >= 0 && cu[i] <= cu[i + 1], message);
 }
 
 void check_indices(const int32_t* indices, int64_t count, int64_t size, const char* message) {
@@ -67,6 +66,7 @@ void attention(Address q, Address k, Address v, Address out, int dtype, int64_t 
           "heads must be a multiple of kv_heads");
   require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 256,
           "head_dim must be a multiple of 8 up to 256");
+  require(scale > 0, "attention's scale must be above 0");
   AttentionArgs args;
   args.q = pointer<void>(q);
   args.k = pointer<void>(k);

@@ -92,7 +92,7 @@ void match_panel(const char* rows, int64_t row_bytes, int64_t count, int64_t fir
     top[c] = load(best.score + c * kLanes);
     if (kRows) where[c] = load(best.row + c * kLanes);
   }
-  in_tiles<kTileRows>(0, count, [&]<int R>(int64_t row) {
+  in_tiles<kTileSums / C>(0, count, [&]<int R>(int64_t row) {
     fetch(rows + (row + kRowsAhead) * row_bytes, R * row_bytes);
     Vec sums[R][C];
     clear(sums);

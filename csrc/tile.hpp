@@ -16,11 +16,12 @@ namespace cenote::CENOTE_ISA {
 CENOTE_INLINE int64_t at_most(int64_t x, int64_t limit) { return x < limit ? x : limit; }
 CENOTE_INLINE int64_t at_least(int64_t x, int64_t limit) { return x > limit ? x : limit; }
 
-// Enough independent sums to hide the latency of a multiply-add, and as many as registers hold.
+// Independent sums of a tile: enough to hide the latency of a multiply-add, and as many as registers
+// hold.
 #if defined(CENOTE_SIMD_512)
-constexpr int kTileRows = 8;
+constexpr int kTileSums = 16;
 #else
-constexpr int kTileRows = 4;
+constexpr int kTileSums = 8;
 #endif
 constexpr int kWordBytes = 4;
 
@@ -100,6 +101,11 @@ CENOTE_INLINE void clear(Vec (&sums)[R][C]) {
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C; ++c) sums[r][c] = zero();
   }
+}
+
+template <int C>
+CENOTE_INLINE void set_all(Vec (&vectors)[C], Vec value) {
+  for (int c = 0; c < C; ++c) vectors[c] = value;
 }
 
 // Rows of T as the columns of a panel; columns beyond `rows` are zero.
