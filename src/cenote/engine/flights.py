@@ -79,25 +79,25 @@ class Flights:
         return 1 if few and not self._flying else self._count
 
     def start(self, step: ScheduledStep, *, is_last: bool) -> None:
-        """Starts a step, on all threads if nothing else waits (`is_last`) or runs."""
-        if self._lanes is None:
+        """Starts a step on a lane. Where nothing else waits (`is_last`) or runs it gets all
+        threads, when it is ended."""
+        if self._lanes is None or (is_last and not self._flying):
             self._flying.append(self.at_once(step))
             return
-        on_all_threads = is_last and not self._flying
         try:
             work = self._runner.begin(step)
         except Exception:  # which comes again when it is ended
             self._flying.append(self.at_once(step))
             return
-        flight = Flight(step, 1 if on_all_threads else self._count)
+        flight = Flight(step, self._count)
         self._flying.append(flight)
         flight.end = partial(self._end, flight, work)
         fly = partial(self._fly, flight, work)
-        flight.forward = self._lanes.run(fly, on_all_threads=on_all_threads)
+        flight.forward = self._lanes.run(fly)
         flight.forward.add_done_callback(lambda _: self._landed())
 
     def at_once(self, step: ScheduledStep) -> Flight:
-        """A flight that runs when it is ended."""
+        """A flight that runs when it is ended, here, on all threads."""
         flight = Flight(step, 1, end=partial(self._runner.execute, step))
         flight.forward.set_result(None)
         return flight

@@ -69,21 +69,11 @@ class Lanes:
         # A thread that sets its own number sets what later threads begin with, too.
         torch.set_num_threads(threads)
 
-    def run(self, task: Callable[[], None], *, on_all_threads: bool) -> Future[None]:
-        """Runs `task` on the next free lane, alone or with the kernels' other threads."""
-        if on_all_threads:
-            return self._threads.submit(_on_all_threads, task)
+    def run(self, task: Callable[[], None]) -> Future[None]:
+        """Runs `task` on the next free lane."""
         return self._threads.submit(task)
 
 
 def _alone() -> None:
     torch.set_num_threads(1)
     backend.compute_alone(True)
-
-
-def _on_all_threads(task: Callable[[], None]) -> None:
-    backend.compute_alone(False)
-    try:
-        task()
-    finally:
-        backend.compute_alone(True)
