@@ -13,7 +13,7 @@ from fake_engine import FakeEngine
 
 from cenote.config.engine import EngineConfig
 from cenote.config.server import ServerConfig
-from cenote.errors import ModelLoadError
+from cenote.errors import InvalidRequest, ModelLoadError
 from cenote.server import run
 from conftest import MakeModel
 
@@ -34,7 +34,7 @@ class ClosingEngine(FakeEngine):
 def engine(monkeypatch: pytest.MonkeyPatch) -> ClosingEngine:
     """What `run` gets when it starts an engine."""
     engine = ClosingEngine()
-    monkeypatch.setattr(run, "start_engine", lambda config, *, in_process: engine)
+    monkeypatch.setattr(run, "start_engine", lambda config, **_: engine)
     return engine
 
 
@@ -42,6 +42,19 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> ClosingEngine:
 def listener() -> Iterator[socket.socket]:
     with run.bind(ServerConfig(port=0)) as listener:
         yield listener
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("port", 65536, "port must be at most 65535, not 65536"),
+        ("engine_niceness", 20, "engine_niceness must be at most 19, not 20"),
+        ("engine_niceness", -1, "engine_niceness must be at least 0, not -1"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused_by_name(field: str, value: int, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        ServerConfig(**{field: value})
 
 
 def test_an_address_in_use_is_told_with_the_address(listener: socket.socket) -> None:

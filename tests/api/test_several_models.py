@@ -102,13 +102,14 @@ def test_models_are_loaded_with_their_names_and_limits(
     other.symlink_to(minilm_path)
     started: list[EngineConfig] = []
 
-    def start(config: EngineConfig, *, in_process: bool) -> FakeEngine:
+    def start(config: EngineConfig, *, in_process: bool, niceness: int) -> FakeEngine:
         started.append(config)
+        assert niceness == 3
         return FakeEngine(max_model_len=config.max_model_len or 256)
 
     monkeypatch.setattr(run, "start_engine", start)
     engines = engines_for(["minilm", str(other)], EngineConfig(), [f"{other}:max_model_len=16"])
-    server = ServerConfig(alias=("first=minilm", f"second={other}"))
+    server = ServerConfig(alias=("first=minilm", f"second={other}"), engine_niceness=3)
     run.check_names(engines, server)
     models = run.load_all(engines, server)
     assert [model.names for model in models] == [("minilm", "first"), (str(other), "second")]
@@ -132,7 +133,7 @@ def test_a_model_that_can_t_be_served_stops_those_before_it(
         def close(self) -> None:
             closed.append(True)
 
-    monkeypatch.setattr(run, "start_engine", lambda config, *, in_process: Closing())
+    monkeypatch.setattr(run, "start_engine", lambda config, **_: Closing())
     engines = [EngineConfig(model="minilm"), EngineConfig(model="/no/such/folder")]
     for server in (ServerConfig(), ServerConfig(lazy=True)):
         with pytest.raises(ModelLoadError, match="/no/such/folder"):

@@ -67,6 +67,16 @@ def eventually(condition: Callable[[], bool], seconds: float = TIMEOUT) -> None:
         time.sleep(0.01)
 
 
+def niceness(pid: int) -> set[int]:
+    """That of all threads of a process."""
+    threads = [int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()]
+    return {os.getpriority(os.PRIO_PROCESS, thread) for thread in threads}
+
+
+def one_nicer_than_this() -> set[int]:
+    return {min(19, os.getpriority(os.PRIO_PROCESS, 0) + 1)}
+
+
 def is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -76,14 +86,14 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tiny_bert: Path) -> Iterator[ProcessClient]:
-    client = ProcessClient(config(tiny_bert))
+    client = ProcessClient(config(tiny_bert), niceness=1)
     yield client
     client.close()
 
 
 @pytest.fixture
 def client(tiny_bert: Path) -> Iterator[ProcessClient]:
-    made = ProcessClient(config(tiny_bert))
+    made = ProcessClient(config(tiny_bert), niceness=1)
     yield made
     made.close(timeout=1.0)
 
@@ -97,6 +107,11 @@ def test_it_says_what_it_serves(shared: ProcessClient) -> None:
     assert shared.ready.embedding_size == 32
     assert shared.ready.max_model_len == 128
     assert shared.ready.dtype == "float32"
+
+
+def test_every_thread_of_the_engine_stands_back_as_far_as_told(shared: ProcessClient) -> None:
+    shared.submit([request("a", 7)]).result(TIMEOUT)
+    assert niceness(shared.pid) == one_nicer_than_this()
 
 
 def test_both_clients_give_the_same_bytes(shared: ProcessClient, tiny_bert: Path) -> None:
@@ -222,6 +237,7 @@ def test_death_fails_what_was_pending_and_the_engine_serves_again(
         client.submit([request("a", 5)])
     eventually(lambda: client.is_alive)
     assert client.restarts == 1
+    assert niceness(client.pid) == one_nicer_than_this()
     assert client.pid != first
     # The weights of the last reload, not those of the start.
     assert client.submit([request("a", 5)]).result(TIMEOUT)[0].data == before

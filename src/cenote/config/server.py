@@ -14,6 +14,9 @@ from cenote.config import env
 from cenote.config.flags import check_values, flag
 from cenote.errors import InvalidRequest
 
+# The kernel's own limit.
+MAX_NICENESS = 19
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerConfig:
@@ -48,6 +51,9 @@ class ServerConfig:
     enable_admin: bool = flag(False, "Serve /reload_weights, /reset_… and /engine_stats.")
     request_timeout: float = flag(0.0, "Seconds until a request is given up with 504; 0: never.")
     drain_timeout: float = flag(30.0, "Seconds that running requests get after SIGTERM.")
+    engine_niceness: int = flag(
+        5, "How far engines stand back for the API process (and others), 0 to 19; 0: not."
+    )
     tokenizer_threads: int = flag(0, "Threads for tokenising and encoding; 0: chosen.")
     cors_origins: tuple[str, ...] = flag((), "Origins whose pages may call the server; * for all.")
     root_path: str = flag("", "Path prefix that a proxy in front strips.")
@@ -64,13 +70,16 @@ class ServerConfig:
             ("max_items_per_request", 1),
             ("request_timeout", 0),
             ("drain_timeout", 0),
+            ("engine_niceness", 0),
             ("tokenizer_threads", 0),
         ):
             value = getattr(self, name)
             if value < least:
                 raise InvalidRequest(f"{name} must be at least {least}, not {value}.", param=name)
-        if self.port > 65535:
-            raise InvalidRequest(f"port must be at most 65535, not {self.port}.", param="port")
+        for name, most in (("port", 65535), ("engine_niceness", MAX_NICENESS)):
+            value = getattr(self, name)
+            if value > most:
+                raise InvalidRequest(f"{name} must be at most {most}, not {value}.", param=name)
         if "" in self.api_key:
             raise InvalidRequest("api_key must not be an empty string.", param="api_key")
 

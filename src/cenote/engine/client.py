@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 from cenote.config.engine import EngineConfig
@@ -59,12 +60,12 @@ class EngineClient(Protocol):
         """Finishes what runs, then stops the engine."""
 
 
-def start_engine(config: EngineConfig, *, in_process: bool) -> EngineClient:
+def start_engine(config: EngineConfig, *, in_process: bool, niceness: int = 0) -> EngineClient:
     """Starts an engine and waits until it serves.
 
     `in_process` runs it in a thread of this process (the offline API); else it is a process of its
     own, started again if it dies, and this one never loads torch. Several replicas are always
-    processes.
+    processes. `niceness` is how far such processes stand back for this one.
 
     Raises:
         ModelLoadError: the model can't be found, read or served.
@@ -75,11 +76,11 @@ def start_engine(config: EngineConfig, *, in_process: bool) -> EngineClient:
         from cenote.engine.process_client import ProcessClient
         from cenote.engine.replicas import start_replicas
 
-        return start_replicas(config, ProcessClient)
+        return start_replicas(config, partial(ProcessClient, niceness=niceness))
     if in_process:
         from cenote.engine.in_process import InProcessClient
 
         return InProcessClient(config)
     from cenote.engine.process_client import ProcessClient
 
-    return ProcessClient(config)
+    return ProcessClient(config, niceness=niceness)

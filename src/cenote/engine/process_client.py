@@ -43,12 +43,14 @@ DRAIN_SECONDS = 30.0
 class EngineProcess:
     """One life of the engine: the process and the socket to it. Returns once it serves.
 
+    Its priority is lower than ours by `niceness` (0 to 19).
+
     Raises:
         CenoteError: what the engine said (ModelLoadError, InvalidRequest).
         EngineUnavailable: it died before it could say anything.
     """
 
-    def __init__(self, config: EngineConfig, weights: str | None) -> None:
+    def __init__(self, config: EngineConfig, weights: str | None, niceness: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -57,6 +59,7 @@ class EngineProcess:
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
             )
+            _stand_back(self.process.pid, niceness)
         self.connection: FrameSocket[FromEngine] = FrameSocket(ours, FromEngine)
         self.started = time.monotonic()
         try:
@@ -91,14 +94,16 @@ class EngineProcess:
 
 
 class ProcessClient(BaseClient):
-    """Starts the engine before it returns; see `EngineProcess` for what it raises."""
+    """Starts the engine before it returns; see `EngineProcess` for what it raises, and for what
+    `niceness` is."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, niceness: int = 0) -> None:
         super().__init__(config)
+        self._niceness = niceness
         self._config = config
         self._weights: str | None = None
         self._closing = threading.Event()
-        self._engine = EngineProcess(config, None)
+        self._engine = EngineProcess(config, None, niceness)
         self._ready = self._engine.ready
         self._unavailable = None
         self._thread = threading.Thread(target=self._run, name="cenote-engine-output", daemon=True)
@@ -159,7 +164,7 @@ class ProcessClient(BaseClient):
             if self._closing.wait(delay):
                 return restarts
             try:
-                self._engine = EngineProcess(self._config, self._weights)
+                self._engine = EngineProcess(self._config, self._weights, self._niceness)
             except (CenoteError, OSError) as error:
                 logger.error("the engine could not be started again: %s", error)
                 continue
@@ -185,6 +190,12 @@ class ProcessClient(BaseClient):
         self._thread.join()
         self._engine.end()  # One that was just being started again is another.
         self._fail_all(EngineUnavailable("The engine was closed."))
+
+
+def _stand_back(pid: int, niceness: int) -> None:
+    """Lowers the priority of a process that has just been started: its threads will have that of
+    the one which starts them, so later it would be too late."""
+    os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
 
 def _log_level() -> str:

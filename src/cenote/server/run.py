@@ -130,7 +130,9 @@ def load(engine: EngineConfig, server: ServerConfig) -> ServedModel:
     found = resolve(engine.model, engine.revision)
     engine = with_profile(engine, found.folder)
     with ThreadPoolExecutor(1) as pool:
-        starting = pool.submit(start_engine, engine, in_process=False)
+        starting = pool.submit(
+            start_engine, engine, in_process=False, niceness=server.engine_niceness
+        )
         try:
             config = load_model_config(
                 found.folder, name=found.name, revision=found.revision, engine=engine
