@@ -47,30 +47,45 @@ struct Column<Dot, true> {
   }
 };
 
-// A sink is where tiles go. `sink.column(tile, c)` is the place of the vector that starts in column c
-// of the tile: `lanes`, how many of its floats are wanted (none where it is 0 or less), and
-// `put(row, x)`.
+// One row's share of a panel.
+using PanelRow = Vec[kPanelVectors];
 
-// Puts f(sums + bias) of each vector of the tile into the sink.
+CENOTE_INLINE void store_panel(float* to, const PanelRow& x) {
+  for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, x[v]);
+}
+
+// One wide store where there is one: each narrow one costs the product behind it some cycles.
+CENOTE_INLINE void store_panel(bf16* to, const PanelRow& x) {
+#if CENOTE_LEVEL >= CENOTE_LEVEL_AVX512_BF16
+  _mm512_storeu_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(x[1].v, x[0].v)));
+#else
+  for (int v = 0; v < kPanelVectors; ++v) store(to + v * kLanes, x[v]);
+#endif
+}
+
+// A sink is where tiles go. `sink.panel(tile, c)` is the place of the panel that starts in column c
+// of the tile, and its `put(row, x)` takes one row of it, of which it may want the first floats only.
+
+// Puts f(sums + bias) of each row of each panel of the tile into the sink.
 template <class Dot, Activation kActivation, class Sink>
 void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_scales,
                const Sink& sink) {
   constexpr bool kCoarse = !std::is_same_v<typename Dot::Weight, float>;
   for (int panel = 0; panel < tile.columns; panel += kPanel) {
     Column<Dot> columns[kPanelVectors];
-    typename Sink::Place places[kPanelVectors];
     for (int v = 0; v < kPanelVectors; ++v) {
       columns[v] = Column<Dot>(weight, tile.first_column + panel + v * kLanes);
-      places[v] = sink.column(tile, panel + v * kLanes);
     }
+    const auto place = sink.panel(tile, panel);
     const float* sums = tile.at(0, panel);
-    for (int r = 0; r < tile.rows; ++r, sums += tile.columns) {
+    const int rows = tile.rows;
+    for (int r = 0; r < rows; ++r, sums += tile.columns) {
       const Vec row_scale = kQuantised<Dot> ? set1(row_scales[tile.first_row + r]) : zero();
+      PanelRow x;
       for (int v = 0; v < kPanelVectors; ++v) {
-        if (places[v].lanes <= 0) continue;
-        const Vec sum = columns[v].value(sums + v * kLanes, row_scale);
-        places[v].put(r, activate<kActivation, kCoarse>(sum));
+        x[v] = activate<kActivation, kCoarse>(columns[v].value(sums + v * kLanes, row_scale));
       }
+      place.put(r, x);
     }
   }
 }
@@ -88,10 +103,9 @@ struct InPlace {
   struct Place {
     float* data;
     int64_t stride;
-    int64_t lanes;
-    CENOTE_INLINE void put(int r, Vec x) const { store(data + r * stride, x); }
+    CENOTE_INLINE void put(int r, const PanelRow& x) const { store_panel(data + r * stride, x); }
   };
-  Place column(const Tile& tile, int c) const { return {tile.at(0, c), tile.columns, kLanes}; }
+  Place panel(const Tile& tile, int c) const { return {tile.at(0, c), tile.columns}; }
 };
 
 // Rows of results, [rows][columns], and what is added to them.
@@ -106,21 +120,23 @@ struct Output {
     const float* residual;
     int64_t stride;
     int64_t lanes;
-    CENOTE_INLINE void put(int r, Vec x) const {
+    CENOTE_INLINE void put(int r, PanelRow& x) const {
       const int64_t at = r * stride;
-      if (residual) x = x + load_up_to(residual + at, lanes);
-      store_up_to(data + at, x, lanes);
+      for (int v = 0; v < kPanelVectors && residual && v * kLanes < lanes; ++v) {
+        x[v] = x[v] + load_up_to(residual + at + v * kLanes, lanes - v * kLanes);
+      }
+      if (lanes >= kPanel) return store_panel(data + at, x);
+      for (int v = 0; v * kLanes < lanes; ++v) {
+        store_up_to(data + at + v * kLanes, x[v], lanes - v * kLanes);
+      }
     }
   };
 
-  Place column(const Tile& tile, int c) const {
-    const int64_t at = start(tile) + c;
+  Place panel(const Tile& tile, int c) const {
+    const int64_t at = tile.first_row * columns + tile.first_column + c;
     return {data + at, residual ? residual + at : nullptr, columns,
             columns - tile.first_column - c};
   }
-
- private:
-  int64_t start(const Tile& tile) const { return tile.first_row * columns + tile.first_column; }
 };
 
 }  // namespace cenote::CENOTE_ISA

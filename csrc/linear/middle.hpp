@@ -44,23 +44,28 @@ class Middle {
     const float* other;  // null, or what is multiplied with
     int64_t other_stride;
     int64_t lanes;
-    CENOTE_INLINE void put(int r, Vec x) const {
-      if (other) x = x * load(other + r * other_stride);
+    CENOTE_INLINE void put(int r, PanelRow& x) const {
+      char* const to = data + r * stride;
+      const float* const factors = other + r * other_stride;
+      for (int v = 0; other && v < kPanelVectors; ++v) x[v] = x[v] * load(factors + v * kLanes);
       if constexpr (kQuantised<Dot>) {
-        store(reinterpret_cast<float*>(data + r * stride), x);
+        store_panel(reinterpret_cast<float*>(to), x);
+      } else if constexpr (kChunk<Dot> >= kPanel) {
+        store_panel(reinterpret_cast<PackedElement<Dot>*>(to), x);
       } else {
-        store_packed<E>(data + r * stride, x);
+        for (int v = 0; v * kLanes < lanes; ++v) {
+          store(reinterpret_cast<PackedElement<Dot>*>(to + packed_offset<E>(v * kLanes)), x[v]);
+        }
       }
     }
   };
 
   // The product's tiles are the packed rows' tiles: both split the same block.
-  Place column(const Tile& tile, int c) const {
+  Place panel(const Tile& tile, int c) const {
     const int64_t column = tile.first_column + c;
     if constexpr (kQuantised<Dot>) {
       float* to = waiting_ + tile.first_row * stride_ + column;
-      return {reinterpret_cast<char*>(to), stride_ * int64_t{sizeof(float)}, nullptr, 0,
-              stride_ - column};
+      return {reinterpret_cast<char*>(to), stride_ * int64_t{sizeof(float)}, nullptr, 0, kPanel};
     } else {
       return {packed.tile(tile.index) + packed_offset<E>(column), kChunkBytes, nullptr, 0,
               packed.padded_features() - column};
@@ -94,8 +99,8 @@ struct Gated {
   const Middle<E>& middle;
   const Tile& other;
 
-  Place column(const Tile& tile, int c) const {
-    Place place = middle.column(tile, c);
+  Place panel(const Tile& tile, int c) const {
+    Place place = middle.panel(tile, c);
     place.other = other.at(0, c);
     place.other_stride = other.columns;
     return place;

@@ -9,9 +9,9 @@ namespace cenote::CENOTE_ISA {
 // Multiplies a block with the panels [first, last) and, if `gap` isn't zero, also with the panels
 // `gap` behind each. Hands every finished tile and its partner (or null) to `sink.take`.
 //
-// Tiles take turns at a panel, so that its weights come from far away only once. An engine that is
-// quicker than the L2 cache (E::kPassBytes) takes a panel in several passes over its inputs, each
-// short enough for the L1 cache, and fetches the next pass's weights meanwhile.
+// Tiles take turns at a panel, so that its weights come from far away only once, and meanwhile fetch
+// the weights that come next. An engine that is quicker than the L2 cache (E::kPassBytes) takes a
+// panel in several passes over its inputs, each short enough for the L1 cache.
 template <class E>
 class Multiplier {
  public:
@@ -71,8 +71,9 @@ class Multiplier {
       const int64_t to = block_.chunks * (pass + 1) / passes;
       const bool last = pass + 1 == passes;
       const char* next = last ? panels_ + next_panel * panel_bytes_ : weights + to * kChunkWeights;
-      // Each tile fetches its share of what comes next.
-      const int lines = one_pass ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
+      // Each tile fetches its share of what comes next; one alone is through before it would help.
+      const int lines =
+          group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
       for (int64_t t = group.first; t < group.end; ++t) {
         const Tile sums = tile(group, t, panel, count, words);
         E::multiply(sums.rows, count,

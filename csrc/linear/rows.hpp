@@ -114,15 +114,9 @@ CENOTE_INLINE int64_t packed_offset(int64_t i) {
          i % kChunk<Dot> * int64_t(sizeof(typename Dot::Element));
 }
 
-// One vector of a row that isn't quantised, at its place.
-template <class E>
-CENOTE_INLINE void store_packed(char* at, Vec x) {
-  if constexpr (std::is_same_v<typename E::Dot::Element, float>) {
-    store(reinterpret_cast<float*>(at), x);
-  } else {
-    store(reinterpret_cast<bf16*>(at), x);
-  }
-}
+// What rows that aren't quantised are made of.
+template <class Dot>
+using PackedElement = std::conditional_t<std::is_same_v<typename Dot::Element, float>, float, bf16>;
 
 // The factor that brings the row's largest value to 127, and its inverse in `scale`.
 template <class T>
@@ -173,7 +167,7 @@ CENOTE_INLINE void pack_chunk(char* to, Vec factor, const Load& vector_at) {
     if constexpr (kQuantised<Dot>) {
       store_quantised<Dot>(at, vector_at(i), factor);
     } else {
-      store_packed<E>(at, vector_at(i));
+      store(reinterpret_cast<PackedElement<Dot>*>(at), vector_at(i));
     }
   }
 }
