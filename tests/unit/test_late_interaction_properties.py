@@ -7,7 +7,8 @@ table of vectors that changes with each reload, so that a score tells which weig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -128,6 +129,22 @@ class TableRunner:
 
 
 @dataclass
+class Turns:
+    """Lanes without threads: tasks end in the order that is asked for."""
+
+    tasks: list[tuple[Callable[[], None], Future[None]]] = field(default_factory=list)
+
+    def run(self, task: Callable[[], None]) -> Future[None]:
+        self.tasks.append((task, Future()))
+        return self.tasks[-1][1]
+
+    def end(self, which: int) -> None:
+        task, future = self.tasks.pop(which % len(self.tasks))
+        task()
+        future.set_result(None)
+
+
+@dataclass
 class Group:
     """The simple model: what a score group must have to show for itself."""
 
@@ -148,6 +165,9 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.runner = TableRunner(self.lanes)
         self.core = EngineCore(EngineConfig(), self.runner)
+        self.turns = Turns()
+        if self.lanes > 1:
+            self.core.flights._lanes = self.turns  # type: ignore[assignment]
         self.runner.core = self.core
         self.groups: dict[str, Group] = {}
         self.count = 0
@@ -179,10 +199,10 @@ class Lives(RuleBasedStateMachine):
         )
         return key
 
-    @rule(victims=st.sampled_from([0, 0, 0, 1, 2, 99]))
-    def step(self, victims: int) -> None:
+    @rule(victims=st.sampled_from([0, 0, 0, 1, 2, 99]), which=st.integers(0, 3))
+    def step(self, victims: int, which: int) -> None:
         self.runner.victims = victims
-        self._step()
+        self._step(which)
 
     @rule(key=submitted, which=st.integers(0, 4))
     def abort_document(self, key: str, which: int) -> None:
@@ -249,9 +269,12 @@ class Lives(RuleBasedStateMachine):
                 kept = state._queries[group.key].vectors
                 np.testing.assert_array_equal(kept.numpy(), weights[group.query].numpy())
 
-    def _step(self) -> None:
+    def _step(self, which: int = 0) -> None:
         generation = self.runner.generation
-        for output in self.core.step().outputs:
+        self.core.launch()
+        while self.turns.tasks and not self.core.flights.has_landed:
+            self.turns.end(which)
+        for output in self.core.land().outputs:
             key = output.request_id.split(".")[0]
             group = self.groups[key]
             assert output.request_id in group.live, "a result for what was aborted or had one"
@@ -278,7 +301,7 @@ def _request(name: str, ids: list[int], part: LateInteractionParams) -> EngineRe
 
 
 class LivesOnLanes(Lives):
-    """The same with steps side by side, which may end in another order than they started in."""
+    """The same with steps side by side, which end in any order."""
 
     lanes = 2
 
