@@ -68,11 +68,12 @@ Rows as_rows_of(const From* x, int64_t stride, int64_t rows, int64_t columns, bo
   return {buffer, columns * int64_t{sizeof(To)}};
 }
 
+constexpr bf16 kZeros[256] = {};  // the partner of a last row that has none; as long as a head
+
 // Words of rows 2i and 2i + 1, element by element; a last row without a partner has zeros for one.
 template <class Dot>
 CENOTE_INLINE Vec pair_words(const bf16* rows, int64_t stride, int64_t i, int64_t count, int64_t d,
                              int64_t columns) {
-  constexpr bf16 kZeros[kLanes] = {};
   const bf16* row = rows + 2 * i * stride + d;
   return Dot::interleave(row, 2 * i + 1 < count ? row + stride : kZeros, columns - d);
 }
@@ -113,10 +114,9 @@ struct VectorProducts {
         gather_rows(from.k + span.begin * from.k_stride, from.k_stride, span.size(), dim, once, keys);
     if constexpr (Dot::kDepth == 2) {
       float* to = reinterpret_cast<float*>(values);
-      for (int64_t i = 0; 2 * i < span.size(); ++i, to += dim) {
-        for (int64_t d = 0; d < dim; d += kLanes) {
-          store_up_to(to + d, pair_words<Dot>(v, from.v_stride, i, span.size(), d, dim), dim - d);
-        }
+      for (int64_t i = 0; i < span.size(); i += 2, to += dim) {
+        const T* row = v + i * from.v_stride;
+        Dot::interleave_rows(row, i + 1 < span.size() ? row + from.v_stride : kZeros, dim, to);
       }
       return {key_rows, {values, dim * kWordBytes}, span.begin};
     } else {

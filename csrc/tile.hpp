@@ -66,6 +66,24 @@ struct Bf16Dot {
     const __m512i high = _mm512_castps_si512(load_up_to(b, left).v);
     return {_mm512_castsi512_ps(_mm512_or_si512(low, high))};
   }
+  // The same for whole rows of `columns` elements.
+  static CENOTE_INLINE void interleave_rows(const bf16* a, const bf16* b, int64_t columns,
+                                            float* to) {
+    // (0, 32), (1, 33), … as pairs of 16 bits: the first half of both rows, then the second.
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i low = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)),
+                                         _mm512_set1_epi32(32 << 16));
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(0x100010));
+    int64_t d = 0;
+    for (; d + 2 * kLanes <= columns; d += 2 * kLanes) {
+      const __m512i even = _mm512_loadu_si512(a + d), odd = _mm512_loadu_si512(b + d);
+      _mm512_storeu_si512(to + d, _mm512_permutex2var_epi16(even, low, odd));
+      _mm512_storeu_si512(to + d + kLanes, _mm512_permutex2var_epi16(even, high, odd));
+    }
+    for (; d < columns; d += kLanes) {
+      store_up_to(to + d, interleave(a + d, b + d, columns - d), columns - d);
+    }
+  }
   // The same from two vectors of floats.
   static CENOTE_INLINE Vec pair(Vec a, Vec b) {
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
