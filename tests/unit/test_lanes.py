@@ -126,6 +126,21 @@ def test_few_tokens_are_not_divided(tiny_bert: Path) -> None:
     assert len(run(core)) == 3
 
 
+def test_steps_take_turns_while_queries_come(tiny_bert: Path) -> None:
+    core = new_core(tiny_bert)
+    bulk = prompts(60)
+    core.add(bulk)
+    core.launch()
+    assert len(core.flights) == 2
+    core.land()
+    core.add([EngineRequest("query", EnginePrompt([101, 2000, 102]), EMBED)])
+    while len(core.flights) > 0:
+        core.land()  # those that had begun
+        core.launch()
+        assert len(core.flights) <= 1
+    assert not core.has_work
+
+
 def test_a_request_that_raises_on_a_lane_fails_alone(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

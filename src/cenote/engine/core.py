@@ -149,14 +149,17 @@ class EngineCore:
 
     @property
     def _can_launch(self) -> bool:
-        return self.flights.has_room and self.scheduler.can_schedule
+        take_turns = self.scheduler.pace.is_hurried(time.monotonic())
+        return self.scheduler.can_schedule and self.flights.has_room(at_once=take_turns)
 
     def launch(self) -> None:
-        """Starts steps while there is room for them."""
+        """Starts steps while there is room; they take turns, so end sooner, while queries come."""
         while self._can_launch:
-            share = self.flights.share(self.scheduler.waiting_tokens)
-            step = self.scheduler.schedule(time.monotonic(), share)
-            self.flights.start(step, is_last=not self.scheduler.can_schedule)
+            now = time.monotonic()
+            take_turns = self.scheduler.pace.is_hurried(now)
+            share = self.flights.share(self.scheduler.waiting_tokens, at_once=take_turns)
+            step = self.scheduler.schedule(now, share)
+            self.flights.start(step, at_once=take_turns or not self.scheduler.can_schedule)
 
     def land(self) -> EngineOutputs:
         """Ends a step, if any is under way."""
@@ -181,14 +184,14 @@ class EngineCore:
         except Exception as error:
             if not step.requests:
                 raise
-            return self._one_by_one(step, error)
+            return self._isolate(step, error)
         answered = {result.request_id for result in results}
         lost = [
             one for one in step.requests if one.is_last_chunk and one.request_id not in answered
         ]
         return results + [PooledResult(one.request_id) for one in lost]
 
-    def _one_by_one(self, step: ScheduledStep, error: Exception) -> list[PooledResult]:
+    def _isolate(self, step: ScheduledStep, error: Exception) -> list[PooledResult]:
         if len(step.requests) == 1:
             return [guilty(step.requests[0].request_id, error)]
         logger.warning("a step of %d requests failed: %r", len(step.requests), error)
@@ -278,8 +281,7 @@ class EngineCore:
         return None
 
     def _stats(self) -> dict[str, Any]:
-        """The latest step's record, and what is kept now: all but the caches is 0 once all is
-        done."""
+        """The latest step's record, and what is kept: all but the caches is 0 once all is done."""
         use = self.scheduler.prompts.usage()
         return {
             **msgspec.to_builtins(self._last_stats),

@@ -65,23 +65,22 @@ class Flights:
     def __len__(self) -> int:
         return len(self._flying)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether another step may start. Of those that are over some may still wait for others."""
-        if self._lanes is None:
+    def has_room(self, *, at_once: bool) -> bool:
+        """Whether another step may start; `at_once`: on all threads. Of those that are over some
+        may still wait for others."""
+        if self._lanes is None or at_once:
             return not self._flying
         running = sum(not flight.forward.done() for flight in self._flying)
         return running < self._count and len(self._flying) < 2 * self._count
 
-    def share(self, waiting: int) -> int:
+    def share(self, waiting: int, *, at_once: bool) -> int:
         """Into how many steps the engine's threads are divided, where so many tokens wait."""
         few = waiting <= self._count * SHARE_TOKENS
-        return 1 if few and not self._flying else self._count
+        return 1 if at_once or (few and not self._flying) else self._count
 
-    def start(self, step: ScheduledStep, *, is_last: bool) -> None:
-        """Starts a step on a lane. Where nothing else waits (`is_last`) or runs it gets all
-        threads, when it is ended."""
-        if self._lanes is None or (is_last and not self._flying):
+    def start(self, step: ScheduledStep, *, at_once: bool) -> None:
+        """Starts a step on a lane, or gives it all threads `at_once` if they are free."""
+        if self._lanes is None or (at_once and not self._flying):
             self._flying.append(self.at_once(step))
             return
         try:
@@ -97,7 +96,7 @@ class Flights:
         flight.forward.add_done_callback(lambda _: self._landed())
 
     def at_once(self, step: ScheduledStep) -> Flight:
-        """A flight that runs when it is ended, here, on all threads."""
+        """A flight that runs on all threads, when it is ended."""
         flight = Flight(step, 1, end=partial(self._runner.execute, step))
         flight.forward.set_result(None)
         return flight

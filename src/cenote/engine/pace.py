@@ -68,6 +68,10 @@ class Pace:
             self.last_small = now
         return is_small
 
+    def is_hurried(self, now: float) -> bool:
+        """Whether small submissions are expected, which somebody waits for."""
+        return now - self.last_small <= LATELY_SECONDS
+
     def ran(self, tokens: int, seconds: float) -> None:
         """So many tokens took the engine so long."""
         self.seconds_per_token += _SMOOTHING * (seconds / tokens - self.seconds_per_token)
@@ -75,7 +79,7 @@ class Pace:
     def fill(self, most: int, share: int, now: float) -> int:
         """Tokens in a step after which only what is due is added to it; `most` is its budget, and
         `share` such steps run side by side."""
-        if now - self.last_small > LATELY_SECONDS:
+        if not self.is_hurried(now):
             return most
         due_in_time = int(STEP_SECONDS / self.seconds_per_token / share)
         return min(most, max(LEAST_TOKENS, due_in_time))
