@@ -266,6 +266,15 @@ def test_wrong_sizes_are_refused() -> None:
         run(backwards)
 
 
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan])
+def test_a_scale_that_is_not_above_0_is_refused(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pack, "scale", scale)
+    with pytest.raises(ValueError, match="scale must be above 0"):
+        run(Pack([3]))
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 70), min_size=1, max_size=5),
