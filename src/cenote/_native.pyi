@@ -176,10 +176,11 @@ def attention(
 
     Head h of a token starts at column h · head_dim of its row, so q, k and v may be slices of one
     fused projection, and `out` may be q. Query head h reads key head h / (heads / kv_heads).
-    head_dim: a multiple of 8 up to 256; scale: above 0. `cu_seqlens_k`: keys of their own (same as the queries' if
-    0); query i of n stands at position keys - n + i. Visible are the keys within `window_left`
-    before and `window_right` after that position (-1: no limit), none after it if `causal`, and
-    none whose byte in `key_mask` (uint8 per packed key) is 0; a row that sees nothing is 0.
+    head_dim: a multiple of 8 up to 256; scale: above 0. `cu_seqlens_k`: keys of their own (same as
+    the queries' if 0); query i of n stands at position keys - n + i. Visible are the keys within
+    `window_left` before and `window_right` after that position (-1: no limit), none after it if
+    `causal`, and none whose byte in `key_mask` (uint8 per packed key) is 0; a row that sees nothing
+    is 0.
     Logits: softcap · tanh(x / softcap) first, then + bias[h, i, j] (float32 [heads, bias_size,
     bias_size], positions within the sequence), then - alibi_slopes[h] · |i - j|.
 
