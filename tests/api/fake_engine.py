@@ -40,6 +40,7 @@ class FakeEngine:
             dtype="float32",
             device="cpu",
             kernels="torch",
+            kv_blocks=7,
         )
         self.dim = dim
         self.labels = labels

@@ -126,6 +126,7 @@ def test_metrics_count_requests_tokens_times_and_errors(
         "cenote_query_cache_hits_total": 2,
         'cenote_requests_running{model="minilm"}': 3,
         'cenote_requests_waiting{model="minilm"}': 5,
+        'cenote_kv_blocks{model="minilm"}': 7,
         'cenote_engine_up{model="minilm"}': 1,
         'cenote_engine_restarts_total{model="minilm"}': 2,
         "cenote_http_requests_in_flight": 1,

@@ -22,7 +22,6 @@ from cenote.engine.messages import (
     EngineOutput,
     EngineOutputs,
     EnginePrompt,
-    EngineReady,
     EngineRequest,
     StepStats,
     ToEngine,
@@ -234,8 +233,3 @@ async def test_awaiting_gives_results_errors_and_cancels(client: FakeTransport) 
     assert isinstance(results[1], InvalidRequest)
     assert isinstance(results[2], asyncio.CancelledError)
     assert client.sent[-1] == AbortRequests([c])
-
-
-def test_the_pool_of_keys_and_values_is_known_before_the_first_step(client: FakeTransport) -> None:
-    client._ready = EngineReady(["embed"], 2, 8, "float32", "cpu", "torch", kv_blocks=7)
-    assert client.stats.kv_blocks == 7

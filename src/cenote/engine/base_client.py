@@ -73,7 +73,7 @@ class BaseClient(ABC):
     @property
     def stats(self) -> StepStats:
         """The latest step's record; nothing runs or waits once everything is answered."""
-        stats = replace(self._stats, kv_blocks=self._ready.kv_blocks)
+        stats = self._stats
         return stats if len(self._pending) else replace(stats, running=0, waiting=0)
 
     @property

@@ -212,7 +212,6 @@ class EngineCore:
             batch_requests=len(step.requests),
             batch_tokens=tokens,
             step_time=flight.seconds,
-            kv_blocks=use.num_blocks,
             kv_blocks_held=use.held,
             **{name: total - self._counted[name] for name, total in totals.items()},
         )
@@ -290,6 +289,7 @@ class EngineCore:
             "request_entries": self.runner.num_entries,
             "score_groups": self.scheduler.num_groups,
             "query_cache_bytes": self.runner.query_cache.nbytes,
+            "kv_blocks": use.num_blocks,
             "kv_blocks_held": use.held,
             "kv_blocks_kept": use.kept,
         }

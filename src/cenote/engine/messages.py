@@ -114,7 +114,6 @@ class StepStats(msgspec.Struct, omit_defaults=True):
     query_cache_misses: int = 0
     prefix_cache_hits: int = 0
     prefix_cache_queries: int = 0
-    kv_blocks: int = 0
     kv_blocks_held: int = 0
 
 

@@ -94,7 +94,7 @@ class Metrics:
         """Follows one engine: its gauges are read at each scrape, its steps as they come."""
         self.running.labels(name).set_function(lambda: client.stats.running)
         self.waiting.labels(name).set_function(lambda: client.stats.waiting)
-        self.kv_blocks.labels(name).set_function(lambda: client.stats.kv_blocks)
+        self.kv_blocks.labels(name).set_function(lambda: client.ready.kv_blocks)
         self.kv_blocks_held.labels(name).set_function(lambda: client.stats.kv_blocks_held)
         self.engine_up.labels(name).set_function(lambda: client.is_alive)
         self.restarts.labels(name).set_function(lambda: client.restarts)
