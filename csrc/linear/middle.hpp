@@ -53,7 +53,7 @@ class Middle {
       } else if constexpr (kChunk<Dot> >= kPanel) {
         store_panel(reinterpret_cast<PackedElement<Dot>*>(to), x);
       } else {
-        for (int v = 0; v * kLanes < lanes; ++v) {
+        for (int v = 0; v < kPanelVectors && v * kLanes < lanes; ++v) {
           store(reinterpret_cast<PackedElement<Dot>*>(to + packed_offset<E>(v * kLanes)), x[v]);
         }
       }
