@@ -64,7 +64,7 @@ CENOTE_INLINE void store_panel(bf16* to, const PanelRow& x) {
 }
 
 // A sink is where tiles go. `sink.panel(tile, c)` is the place of the panel that starts in column c
-// of the tile, and its `put(row, x)` takes one row of it, of which it may want the first floats only.
+// of the tile, and its `put(row, x)` takes one row of it, of which it may want the first floats.
 
 // Puts f(sums + bias) of each row of each panel of the tile into the sink.
 template <class Dot, Activation kActivation, class Sink>
