@@ -48,7 +48,7 @@ def load() -> Iterator[Load]:
         model.client.close()
 
 
-def in_this_process(config: EngineConfig, *, in_process: bool) -> Any:
+def in_this_process(config: EngineConfig, *, in_process: bool, niceness: int) -> Any:
     return start_engine(config, in_process=True)
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from cenote import LLM
 from cenote.errors import InputTooLong, InvalidRequest
-from cenote.runner.model_runner import ModelRunner
+from cenote.runner.model_runner import ModelRunner, StepWork
 
 TEXT = "Berlin is the capital of Germany. The city has 3.7 million people. It lies on the Spree."
 LONG = " ".join(f"sentence number {n} is about nothing." for n in range(60))
@@ -71,13 +71,14 @@ def test_late_chunks_are_means_over_one_pass(
     llm: LLM, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = []
-    forward = ModelRunner._forward
+    forward = ModelRunner.forward
 
-    def counted(runner: ModelRunner, requests: Any) -> Any:
-        ran.append(len(requests))
-        return forward(runner, requests)
+    def counted(runner: ModelRunner, work: StepWork) -> None:
+        if work.to_run:
+            ran.append(len(work.to_run))
+        forward(runner, work)
 
-    monkeypatch.setattr(ModelRunner, "_forward", counted)
+    monkeypatch.setattr(ModelRunner, "forward", counted)
     ends = [
         0,
         *(at + 1 for at, letter in enumerate(TEXT[:-1]) if letter == " " and TEXT[at - 1] == "."),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import pytest
@@ -15,13 +17,12 @@ from tokenizers import Tokenizer as Backend
 from cenote.errors import ModelLoadError
 from cenote.loader.tokenizer_files import read_vocabulary
 
-ROOT = Path(__file__).parents[2]
 # No tables: runs of equal signs have several cuts of the same score.
 CORPUS = [
     line
-    for name in ("README.md", "docs/architecture.md", "docs/log.md")
-    for line in (ROOT / name).read_text().splitlines()
-    if line.strip() and "---" not in line
+    for name in ("assert", "class", "debugger", "import", "typesmapping", "with")
+    for line in topics[name].splitlines()
+    if line.strip() and "---" not in line and "===" not in line
 ]
 BERT = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
 GEMMA = {"pad_piece": "<pad>", "eos_piece": "<eos>", "bos_piece": "<bos>"}
@@ -90,7 +91,8 @@ def texts(count: int) -> list[str]:
             line[start : start + chosen.randint(1, 60)],
             "".join(chosen.choice(signs) for _ in range(chosen.randint(1, 40))),
         ]
-    return [text for text in found if "``" not in text and "''" not in text and "<" not in text]
+    # Left out: what ALBERT's normalizer or its rule for commas changes, and special tokens.
+    return [text for text in found if not re.search(r"``|''|<|[0-9],", text)]
 
 
 def are_alike(
@@ -176,10 +178,10 @@ def test_alberts_own_cleaning(folders: dict[str, Path], tmp_path: Path) -> None:
 
 def test_special_tokens_places_and_texts_come_back(folders: dict[str, Path]) -> None:
     backend = read_vocabulary(folders["XLMRoberta"])
-    found = backend.encode("the <mask> model", add_special_tokens=False)
+    found = backend.encode("the <mask> class", add_special_tokens=False)
     assert found.ids[1] == backend.get_vocab_size() - 1
-    spans = ["the <mask> model"[start:end].strip() for start, end in found.offsets]
-    assert "".join(spans) == "the<mask>model"
+    spans = ["the <mask> class"[start:end].strip() for start, end in found.offsets]
+    assert "".join(spans) == "the<mask>class"
     for family in ("XLMRoberta", "Llama", "Gemma"):
         backend = read_vocabulary(folders[family])
         assert backend.decode(backend.encode("the engine runs").ids) == "the engine runs"
