@@ -8,7 +8,6 @@
 
 #include "copy_rows.hpp"
 #include "dispatch.hpp"
-#include "memory.hpp"
 #include "threads.hpp"
 
 using namespace nanobind::literals;
@@ -35,7 +34,6 @@ void copy_rows(Address source, int64_t source_stride, Address target, int64_t ta
 
 NB_MODULE(_native, m) {
   m.doc() = "Cenote's CPU kernels: addresses and sizes in, nothing out. See _native.pyi.";
-  cenote::keep_freed_memory();
 
   m.def("isa", [] { return std::string(cenote::isa_name()); }, "The level in use.");
   m.def("isa_report", cenote::isa_report, "One line per level: in use, usable, or why not.");

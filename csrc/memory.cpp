@@ -7,9 +7,6 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 namespace cenote {
 
@@ -25,14 +22,6 @@ void* aligned_zeroed(size_t bytes) {
 #endif
   std::memset(memory, 0, bytes);
   return memory;
-}
-
-void keep_freed_memory() {
-#if defined(__GLIBC__)
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that malloc accepts
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);  // a thread's memory comes in pieces of this size
-#endif
 }
 
 Scratch::~Scratch() { std::free(memory_); }

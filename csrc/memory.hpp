@@ -14,10 +14,6 @@ inline size_t round_up(size_t value, size_t step) { return (value + step - 1) / 
 // streamed panel by panel, and with small pages the TLB would miss all the time.
 void* aligned_zeroed(size_t bytes);
 
-// Makes malloc keep what is freed, in every thread, up to a gigabyte. Each layer frees its results
-// when the next has read them; were they given back, their pages would be zeroed again every time.
-void keep_freed_memory();
-
 // A thread's scratch memory, kept from call to call. Contents are undefined.
 class Scratch {
  public:
