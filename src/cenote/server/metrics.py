@@ -10,13 +10,13 @@ from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
     disable_created_metrics,
     generate_latest,
 )
 
 from cenote.engine.client import EngineClient
 from cenote.engine.messages import StepStats
-from cenote.server.histograms import Histogram, Series
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -41,12 +41,8 @@ class Metrics:
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens that were asked to run.")
         self.truncated = self._counter("truncated_inputs", "Inputs that were cut, as asked.")
         self.cancelled = self._counter("cancelled_requests", "Requests whose client went away.")
-        self.request_seconds = Histogram(
-            "cenote_request_seconds",
-            "From the first byte to the answer.",
-            _SECONDS,
-            self.registry,
-            "route",
+        self.request_seconds = self._histogram(
+            "request_seconds", "From the first byte to the answer.", _SECONDS, "route"
         )
         self.tokenize_seconds = self._histogram(
             "tokenize_seconds", "Making engine requests of an HTTP request.", _SECONDS
@@ -56,7 +52,7 @@ class Metrics:
         )
         self.run_seconds = self._histogram("run_seconds", "Run of a prompt's steps.", _SECONDS)
         # Finding a metric by its labels takes longer than counting does.
-        self._by_answer: dict[tuple[str, int], tuple[Counter, Series]] = {}
+        self._by_answer: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.requests_in_flight = 0
         self._gauge("http_requests_in_flight", "HTTP requests under way.").set_function(
             lambda: self.requests_in_flight
@@ -126,5 +122,7 @@ class Metrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"cenote_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, bounds: tuple[float, ...]) -> Series:
-        return Histogram(f"cenote_{name}", text, bounds, self.registry).labels()
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"cenote_{name}", text, labels, buckets=buckets, registry=self.registry)
