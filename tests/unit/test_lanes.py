@@ -126,7 +126,7 @@ def test_few_tokens_are_not_divided(tiny_bert: Path) -> None:
     assert len(run(core)) == 3
 
 
-def test_steps_take_turns_while_queries_come(tiny_bert: Path) -> None:
+def test_steps_take_turns_while_queries_come_beside_bulk_work(tiny_bert: Path) -> None:
     core = new_core(tiny_bert)
     bulk = prompts(60)
     core.add(bulk)

@@ -29,7 +29,6 @@ from torch import Tensor
 from cenote.config.engine import EngineConfig
 from cenote.engine.core import EngineCore
 from cenote.engine.messages import EnginePrompt, EngineRequest
-from cenote.engine.pace import Pace
 from cenote.layers.packed import PackedBatch
 from cenote.params import LateInteractionParams, PoolingParams
 from cenote.poolers.base import Pooled
@@ -145,13 +144,6 @@ class Turns:
         future.set_result(None)
 
 
-class Unhurried(Pace):
-    """Small submissions, which these all are, may run side by side."""
-
-    def is_hurried(self, now: float) -> bool:
-        return False
-
-
 @dataclass
 class Group:
     """The simple model: what a score group must have to show for itself."""
@@ -176,7 +168,6 @@ class Lives(RuleBasedStateMachine):
         self.turns = Turns()
         if self.lanes > 1:
             self.core.flights._lanes = self.turns  # type: ignore[assignment]
-            self.core.scheduler.pace = Unhurried()
         self.runner.core = self.core
         self.groups: dict[str, Group] = {}
         self.count = 0

@@ -149,14 +149,14 @@ class EngineCore:
 
     @property
     def _can_launch(self) -> bool:
-        take_turns = self.scheduler.pace.is_hurried(time.monotonic())
+        take_turns = self.scheduler.pace.is_mixed(time.monotonic())
         return self.scheduler.can_schedule and self.flights.has_room(at_once=take_turns)
 
     def launch(self) -> None:
-        """Starts steps while there is room; they take turns, so end sooner, while queries come."""
+        """Starts steps while there is room; queries beside bulk work end sooner taking turns."""
         while self._can_launch:
             now = time.monotonic()
-            take_turns = self.scheduler.pace.is_hurried(now)
+            take_turns = self.scheduler.pace.is_mixed(now)
             share = self.flights.share(self.scheduler.waiting_tokens, at_once=take_turns)
             step = self.scheduler.schedule(now, share)
             self.flights.start(step, at_once=take_turns or not self.scheduler.can_schedule)

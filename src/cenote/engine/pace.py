@@ -60,6 +60,7 @@ class Pace:
 
     seconds_per_token: float = 1e-4
     last_small: float = -math.inf
+    last_bulk: float = -math.inf
 
     def arrived(self, tokens: int, now: float) -> bool:
         """A submission of so many tokens has come; whether it is a small one."""
@@ -68,9 +69,14 @@ class Pace:
             self.last_small = now
         return is_small
 
-    def is_hurried(self, now: float) -> bool:
-        """Whether small submissions are expected, which somebody waits for."""
-        return now - self.last_small <= LATELY_SECONDS
+    def chosen(self, now: float, *, is_small: bool) -> None:
+        """A request has been put into a step."""
+        if not is_small:
+            self.last_bulk = now
+
+    def is_mixed(self, now: float) -> bool:
+        """Whether there is bulk work, and small submissions that are not to wait for it."""
+        return min(self.last_small, self.last_bulk) >= now - LATELY_SECONDS
 
     def ran(self, tokens: int, seconds: float) -> None:
         """So many tokens took the engine so long."""
@@ -79,7 +85,7 @@ class Pace:
     def fill(self, most: int, share: int, now: float) -> int:
         """Tokens in a step after which only what is due is added to it; `most` is its budget, and
         `share` such steps run side by side."""
-        if not self.is_hurried(now):
+        if now - self.last_small > LATELY_SECONDS:
             return most
         due_in_time = int(STEP_SECONDS / self.seconds_per_token / share)
         return min(most, max(LEAST_TOKENS, due_in_time))

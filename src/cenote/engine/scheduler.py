@@ -124,6 +124,7 @@ class Scheduler:
                 continue
             tokens_left -= tokens
             fill = 0 if is_small else fill
+            self.pace.chosen(now, is_small=is_small)
             chosen.append(self._start(request, tokens, now))
             if request.num_left:
                 unfinished.append(request)
