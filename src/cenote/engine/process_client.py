@@ -209,6 +209,4 @@ def _environment() -> dict[str, str]:
     """Ours, with this very package importable, from wherever it was imported here."""
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    # Large results of steps side by side would leave holes in each thread's heap.
-    memory = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-    return {**memory, **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
