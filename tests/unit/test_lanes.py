@@ -230,3 +230,8 @@ def test_lanes_that_cannot_be(tiny_bert: Path, settings: dict[str, object], word
 @pytest.mark.parametrize(("lanes", "expected"), [(0, 2), (1, 1), (2, 2)])
 def test_a_lane_for_each_thread_unless_told(tiny_bert: Path, lanes: int, expected: int) -> None:
     assert new_core(tiny_bert, lanes).runner.ready_info.lanes == expected
+
+
+def test_late_interaction_has_one_lane_unless_told(tiny_colbert: Path) -> None:
+    assert new_core(tiny_colbert, 0).runner.ready_info.lanes == 1
+    assert new_core(tiny_colbert, 2).runner.ready_info.lanes == 2
