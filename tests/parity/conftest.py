@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tiny import Kind, MakeTiny, save_tiny
 
+from cenote.runner.model_runner import ModelRunner, StepWork
+
 
 @pytest.fixture(scope="session")
 def make_tiny(tmp_path_factory: pytest.TempPathFactory) -> MakeTiny:
@@ -25,3 +27,18 @@ def make_tiny(tmp_path_factory: pytest.TempPathFactory) -> MakeTiny:
         return made[key]
 
     return make
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompts each step has run on the model, from now on."""
+    counts: list[int] = []
+    forward = ModelRunner.forward
+
+    def counted(runner: ModelRunner, work: StepWork) -> None:
+        if work.to_run:
+            counts.append(len(work.to_run))
+        forward(runner, work)
+
+    monkeypatch.setattr(ModelRunner, "forward", counted)
+    return counts

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from cenote import LLM
 from cenote.errors import InvalidRequest, ModelLoadError, UnsupportedTask
 from cenote.params import Task
-from cenote.runner.model_runner import ModelRunner, StepWork
 
 HIDDEN = 32
 UNWEIGHTED = ("<s>", "</s>", "<pad>", "<unk>")
@@ -74,17 +73,8 @@ def oracle(folder: Path, ids: list[int]) -> tuple[torch.Tensor, dict[int, float]
 
 
 def test_three_outputs_of_one_pass_are_the_formulas(
-    llm: LLM, folder: Path, monkeypatch: pytest.MonkeyPatch
+    llm: LLM, folder: Path, steps: list[int]
 ) -> None:
-    steps = []
-    forward = ModelRunner.forward
-
-    def counted(runner: ModelRunner, work: StepWork) -> None:
-        if work.to_run:
-            steps.append(len(work.to_run))
-        forward(runner, work)
-
-    monkeypatch.setattr(ModelRunner, "forward", counted)
     texts = list(TEXTS)
     made = llm.encode(
         texts, task=["embed", "sparse_embed", "token_embed"], truncate_prompt_tokens=-1
