@@ -49,6 +49,7 @@ NB_MODULE(_native, m) {
         "count"_a, "row_bytes"_a, nb::kw_only(), "source_rows"_a = 0, "source_count"_a = 0,
         "target_rows"_a = 0, "target_count"_a = 0);
 
+  bind_layers(m);
   bind_linear(m);
   bind_varlen(m);
 }

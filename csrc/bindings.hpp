@@ -50,5 +50,6 @@ void without_gil(const Work& work) {
   if (error) std::rethrow_exception(error);
 }
 
+void bind_layers(nb::module_& m);
 void bind_linear(nb::module_& m);
 void bind_varlen(nb::module_& m);

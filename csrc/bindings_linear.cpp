@@ -3,12 +3,10 @@
 #include <nanobind/stl/string.h>
 
 #include <new>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "bindings.hpp"
-#include "kernels.hpp"
+#include "bindings_norm.hpp"
 #include "threads.hpp"
 
 using namespace nanobind::literals;
@@ -23,20 +21,6 @@ WeightKind kind_named(const std::string& name) {
     if (name == kKindNames[i]) return static_cast<WeightKind>(i);
   }
   throw std::invalid_argument("weight kind must be f32, bf16 or int8, not '" + name + "'");
-}
-
-void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-DType checked_dtype(int code) {
-  require(code == 0 || code == 1, "dtype must be F32 or BF16");
-  return static_cast<DType>(code);
-}
-
-Activation checked_activation(int code) {
-  require(code >= 0 && code <= static_cast<int>(Activation::quick_gelu), "unknown activation");
-  return static_cast<Activation>(code);
 }
 
 void make_weight(PackedWeight* weight, Address source, int dtype, int64_t out, int64_t in,
@@ -64,35 +48,6 @@ int64_t bytes_of(const PackedWeight& weight) {
   return panels + vectors * weight.packed_columns * int64_t{sizeof(float)};
 }
 
-// A norm's parameters, copied so that a call passes one object instead of five arguments.
-class Norm {
- public:
-  Norm(const std::string& kind, Address weight, Address bias, int64_t size, float eps)
-      : weight_(pointer<float>(weight), pointer<float>(weight) + size) {
-    require(kind == "layer" || kind == "rms", "norm kind must be layer or rms");
-    if (bias) bias_.assign(pointer<float>(bias), pointer<float>(bias) + size);
-    args_.kind = kind == "layer" ? NormKind::layer : NormKind::rms;
-    args_.weight = weight_.data();
-    args_.bias = bias ? bias_.data() : nullptr;
-    args_.eps = eps;
-  }
-  Norm(const Norm&) = delete;
-  Norm& operator=(const Norm&) = delete;
-
-  int64_t size() const { return static_cast<int64_t>(weight_.size()); }
-  const NormArgs& args() const { return args_; }
-
- private:
-  std::vector<float> weight_, bias_;
-  NormArgs args_;
-};
-
-const NormArgs* args_of(const Norm* norm, int64_t size) {
-  if (!norm) return nullptr;
-  require(norm->size() == size, "a norm's size doesn't fit the rows it is applied to");
-  return &norm->args();
-}
-
 void linear(Address x, int x_dtype, int64_t rows, const PackedWeight& weight, Address out,
             int out_dtype, int activation, const Norm* pre_norm, Address residual,
             const Norm* post_norm, int64_t x_stride) {
@@ -117,12 +72,6 @@ void mlp(Address x, int x_dtype, int64_t rows, const PackedWeight& up, const Pac
          Address out, int out_dtype, int activation, int gated, const Norm* pre_norm,
          Address residual, const Norm* post_norm, int64_t x_stride) {
   require(rows >= 0, "rows must not be negative");
-  require(gated >= 0 && gated <= 2, "gated must be 0, 1 or 2");
-  require((gated != 0) == up.halves, "a gated MLP's up matrix must be packed with halves=True");
-  require(!down.halves, "the down matrix can't be packed in halves");
-  require(down.in_features == up.out_features / (gated ? 2 : 1), "up and down don't fit");
-  require(up.kernels == down.kernels && up.kind == down.kind,
-          "up and down must be packed for one level and kind");
   MlpArgs args;
   args.x = pointer<void>(x);
   args.x_dtype = checked_dtype(x_dtype);
@@ -133,7 +82,7 @@ void mlp(Address x, int x_dtype, int64_t rows, const PackedWeight& up, const Pac
   args.out = pointer<void>(out);
   args.out_dtype = checked_dtype(out_dtype);
   args.activation = checked_activation(activation);
-  args.gate = static_cast<Gate>(gated);
+  args.gate = checked_gate(gated, up, down);
   args.pre_norm = args_of(pre_norm, up.in_features);
   args.residual = pointer<float>(residual);
   args.post_norm = args_of(post_norm, down.out_features);

@@ -2,10 +2,9 @@
 // offsets, table indices); that the addresses are right is the caller's business.
 #include <nanobind/stl/string.h>
 
-#include <stdexcept>
 #include <string>
 
-#include "bindings.hpp"
+#include "checks.hpp"
 #include "varlen.hpp"
 
 using namespace nanobind::literals;
@@ -13,30 +12,11 @@ using namespace nanobind::literals;
 namespace cenote {
 namespace {
 
-void require(bool condition, const char* message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-DType checked_dtype(int code) {
-  require(code == 0 || code == 1, "dtype must be F32 or BF16");
-  return static_cast<DType>(code);
-}
-
 // Calls the current level's kernel without the GIL.
 template <class Args>
 void run(void (*VarlenKernels::*kernel)(const Args&), const Args& args) {
   const auto call = kernels().varlen->*kernel;
   without_gil([&] { call(args); });
-}
-
-void check_offsets(const int32_t* cu, int64_t count, const char* message) {
-  for (int64_t i = 0; i < count; ++i) require(cu[0] >= 0 && cu[i] <= cu[i + 1], message);
-}
-
-void check_indices(const int32_t* indices, int64_t count, int64_t size, const char* message) {
-  for (int64_t i = 0; i < count; ++i) {
-    if (indices[i] < 0 || indices[i] >= size) throw std::out_of_range(message);
-  }
 }
 
 // What depends on a position is at least as large as the longest sequence.
@@ -62,11 +42,7 @@ void attention(Address q, Address k, Address v, Address out, int dtype, int64_t 
                float softcap, Address alibi_slopes, Address bias, int64_t bias_size,
                Address key_mask, Address distance_keys, Address distance_queries,
                int64_t distance_count, Address distance_rows, int64_t distance_size) {
-  require(heads > 0 && kv_heads > 0 && heads % kv_heads == 0,
-          "heads must be a multiple of kv_heads");
-  require(head_dim > 0 && head_dim % 8 == 0 && head_dim <= 256,
-          "head_dim must be a multiple of 8 up to 256");
-  require(scale > 0, "attention's scale must be above 0");
+  check_heads(heads, kv_heads, head_dim, scale);
   AttentionArgs args;
   args.q = pointer<void>(q);
   args.k = pointer<void>(k);

@@ -181,7 +181,7 @@ void set_num_threads(int count) {
 void set_alone(bool alone) { is_alone = alone; }
 
 int num_threads() {
-  if (is_alone) return 1;
+  if (is_alone || Pool::inside) return 1;
   int count = wanted_threads.load(std::memory_order_relaxed);
   if (count == 0) {
     count = std::min(usable_cores(), kMaxThreads);

@@ -14,7 +14,7 @@ namespace cenote {
 constexpr int kMaxThreads = 256;
 
 void set_num_threads(int count);
-// What a call from this thread may use: 1 where it computes alone.
+// What a call from this thread may use: 1 where it computes alone, and inside a task.
 int num_threads();
 // Whether this thread computes alone from now on, so that several callers run side by side.
 void set_alone(bool alone);

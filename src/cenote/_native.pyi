@@ -134,6 +134,65 @@ def mlp(
     must be packed with halves=True. Both weights must be packed for the same level and kind.
     """
 
+# --- whole layers -------------------------------------------------------------------------------
+
+class LayerStack:
+    """Layers that run one after another in one call: a few sequences at a time go through all of
+    them, each such group on one thread; what doesn't come out even shares all threads.
+
+    `width` is that of a row, `dtype` is of what lies between two products.
+    """
+
+    def __init__(self, width: int, dtype: int) -> None: ...
+    def add(
+        self,
+        qkv: PackedWeight,
+        out: PackedWeight,
+        up: PackedWeight,
+        down: PackedWeight,
+        *,
+        attention_pre: Norm | None = None,
+        attention_post: Norm | None = None,
+        mlp_pre: Norm | None = None,
+        mlp_post: Norm | None = None,
+        activation: int,
+        gated: int = 0,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float,
+        causal: bool = False,
+        window_left: int = -1,
+        window_right: int = -1,
+        softcap: float = 0.0,
+        rotary_dim: int = 0,
+        cos: int = 0,
+        sin: int = 0,
+        max_positions: int = 0,
+        interleaved: bool = False,
+    ) -> None:
+        """The next layer: x' = attention_post(out(attention(qkv(attention_pre(x)))) + x), then
+        mlp_post(mlp(mlp_pre(x')) + x'). `qkv` gives queries, keys and values in this order; cos and
+        sin, if not 0, turn the first two (see `rotary`) and must outlive the stack."""
+
+    def run(
+        self,
+        hidden: int,
+        cu_seqlens: int,
+        sequences: int,
+        count: int,
+        *,
+        positions: int = 0,
+        alibi_slopes: int = 0,
+        bias: int = 0,
+        bias_size: int = 0,
+        key_mask: int = 0,
+    ) -> None:
+        """The first `count` layers on hidden, float32 `[tokens, width]`, in place.
+
+        What may be added to logits is as for `attention`, the same for all layers. IndexError for a
+        position outside a layer's table."""
+
 # --- varlen kernels: one call for the whole pack -----------------------------------------------
 #
 # `cu_seqlens` is int32 [sequences + 1]; ids and positions are int32; strides are in elements, from

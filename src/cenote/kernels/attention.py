@@ -116,9 +116,12 @@ def attention(
 
 def native_for(q: Tensor, spec: AttentionSpec) -> Any | None:
     """The compiled module if this process uses it and it takes such heads, else None."""
-    if q.dtype not in DTYPE_CODES or spec.head_dim % 8 or spec.head_dim > 256:
-        return None
-    return backend.native()
+    return backend.native() if q.dtype in DTYPE_CODES and native_head(spec) else None
+
+
+def native_head(spec: AttentionSpec) -> bool:
+    """Whether the native kernel takes heads of this width."""
+    return spec.head_dim % 8 == 0 and spec.head_dim <= 256
 
 
 def attention_native(

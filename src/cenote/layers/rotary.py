@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cenote.config.rope import RopeConfig
 from cenote.errors import ModelLoadError
+from cenote.kernels.layers import RotaryTables
 from cenote.kernels.rotary import rotary_tables, rotate
 from cenote.layers.frequencies import frequencies
 from cenote.layers.packed import PackedBatch
@@ -33,6 +34,7 @@ class Rotary(nn.Module):
         super().__init__()
         self.rope = rope
         self.rotary_dim = _rotary_dim(head_dim, rope)
+        self.interleaved = interleaved
         if 4 * self.rotary_dim * max_positions > MAX_TABLE_BYTES:
             raise ModelLoadError(
                 f"Rotary tables of {max_positions} positions take more than {MAX_TABLE_BYTES} "
@@ -51,11 +53,20 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, batch: PackedBatch) -> None:
         """Turns x `[T, heads · head_dim]` in place."""
-        if self.varies and batch.max_seqlen > self.rope.original:
+        if self.is_stretched(batch):
             positions, cos, sin = self._stretched(batch)
             self.rotate(x, positions, cos, sin)
         else:
             self.rotate(x, batch.positions, self.cos, self.sin)
+
+    def is_stretched(self, batch: PackedBatch) -> bool:
+        """Whether a sequence of the batch has tables of its own."""
+        return self.varies and batch.max_seqlen > self.rope.original
+
+    @property
+    def common(self) -> RotaryTables:
+        """The tables of all other sequences."""
+        return RotaryTables(self.cos, self.sin, self.interleaved)
 
     def _tables(self, rows: int, length: int) -> tuple[Tensor, Tensor]:
         turns, scale = frequencies(self.rope, self.rotary_dim, length)

@@ -6,17 +6,17 @@ It knows nothing of pooling.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from cenote.config.model import ModelConfig
 from cenote.layers.embedding import ProjectedEmbedding
 from cenote.layers.norm import LayerNorm
-from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.bert import BertModel
-from cenote.models.blocks import PostNormLayer, run_layers
+from cenote.models.blocks import PostNormLayer
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ROOT = r"(?:albert\.)?"
@@ -73,13 +73,11 @@ class AlbertModel(BertModel):
             nn.ModuleList(PostNormLayer(config) for _ in range(inner)) for _ in range(groups)
         )
 
-    def forward(self, batch: PackedBatch) -> Tensor:
-        """Hidden states `[R, hidden]`, float32."""
-        hidden: Tensor = self.embeddings(batch)
+    def in_order(self) -> Iterable[nn.Module]:
+        """Each group's layers as often as the model's depth asks for."""
         depth = self.config.num_layers
         groups = (self.layers[step * len(self.layers) // depth] for step in range(depth))
-        layers = (layer for group in groups for layer in group.children())
-        return run_layers(layers, hidden, batch, self.terms(batch))
+        return (layer for group in groups for layer in group.children())
 
 
 class AlbertForSequenceClassification(TextClassifier, AlbertModel):

@@ -5,6 +5,7 @@ Post-norm layers over the pack. It knows nothing of pooling: classifiers take ro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -14,9 +15,10 @@ from cenote.kernels.attention import AttentionTerms
 from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
+from cenote.layers.run_layers import RunLayers
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import PoolingModel
-from cenote.models.blocks import PostNormLayer, run_layers
+from cenote.models.blocks import PostNormLayer
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier, TokenProjection
 
 # What a checkpoint with a head calls its body: BERT and its twin ERNIE.
@@ -73,6 +75,7 @@ class BertModel(PoolingModel):
         super().__init__(config)
         self.embeddings = self.make_embeddings(config)
         self.layers = self.make_layers(config)
+        self.run_layers = RunLayers(self.in_order())
 
     def make_embeddings(self, config: ModelConfig) -> TokenEmbedding:
         """The input tables; a near twin counts its positions differently."""
@@ -88,6 +91,10 @@ class BertModel(PoolingModel):
         """The encoder's layers; a near twin has another kind."""
         return nn.ModuleList(PostNormLayer(config) for _ in range(config.num_layers))
 
+    def in_order(self) -> Iterable[nn.Module]:
+        """The layers as they run; a near twin runs some of them several times."""
+        return self.layers
+
     def terms(self, batch: PackedBatch) -> AttentionTerms:
         """What all layers add to their logits; a near twin has a bias."""
         return AttentionTerms(key_mask=batch.key_mask)
@@ -95,7 +102,7 @@ class BertModel(PoolingModel):
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
-        return run_layers(self.layers, hidden, batch, self.terms(batch))
+        return self.run_layers(hidden, batch, self.terms(batch))
 
 
 class BertForSequenceClassification(TextClassifier, BertModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cenote.config.model import ModelConfig
 from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms
+from cenote.kernels.layers import LayerWeights, Norms
 from cenote.kernels.linear import Gate
 from cenote.layers.attention import HeadNormedAttention, SelfAttention
 from cenote.layers.mlp import MLP
@@ -38,19 +39,25 @@ def causal(config: ModelConfig, window: int = -1) -> AttentionSpec:
     return replace(bidirectional(config, (window, -1)), causal=True)
 
 
-def run_layers(
-    layers: Iterable[nn.Module], hidden: Tensor, batch: PackedBatch, terms: AttentionTerms
-) -> Tensor:
-    """One layer after another, `[T, hidden]` → `[R, hidden]` float32.
-
-    All see all rows of the layer before, and only the last one leaves out those that nobody reads.
-    """
-    *before, last = layers
-    whole = batch.whole()
-    for layer in before:
-        hidden = layer(hidden, whole, terms)
-    out: Tensor = last(hidden, batch, terms)
-    return out
+def whole_layer(
+    attention: SelfAttention, mlp: nn.Module, *, attention_norms: Norms, mlp_norms: Norms
+) -> LayerWeights | None:
+    """A layer of these parts, each with a norm before and one behind its residual sum, for one
+    call; None where a part is of another kind."""
+    if type(attention) is not SelfAttention or type(mlp) is not MLP:
+        return None
+    return LayerWeights(
+        spec=attention.spec,
+        qkv=attention.qkv.prepared,
+        out=attention.out.prepared,
+        up=mlp.up.prepared,
+        down=mlp.down.prepared,
+        activation=mlp.activation,
+        gate=mlp.gate,
+        attention_norms=attention_norms,
+        mlp_norms=mlp_norms,
+        rotary=None if attention.rotary is None else attention.rotary.common,
+    )
 
 
 class PostNormLayer(nn.Module):
@@ -91,6 +98,15 @@ class PostNormLayer(nn.Module):
         hidden = self.attention(hidden, batch, terms, post_norm=self.attention_norm.prepared)
         out: Tensor = self.mlp(hidden, residual=hidden, post_norm=self.mlp_norm.prepared)
         return out
+
+    def weights(self) -> LayerWeights | None:
+        """See `WholeLayer`."""
+        return whole_layer(
+            self.attention,
+            self.mlp,
+            attention_norms=(None, self.attention_norm.prepared),
+            mlp_norms=(None, self.mlp_norm.prepared),
+        )
 
 
 class PreNormLayer(nn.Module):
@@ -142,6 +158,16 @@ class PreNormLayer(nn.Module):
         out: Tensor = self.mlp(hidden, residual=hidden, pre_norm=self.mlp_norm.prepared)
         return out
 
+    def weights(self) -> LayerWeights | None:
+        """See `WholeLayer`."""
+        first = None if self.attention_norm is None else self.attention_norm.prepared
+        return whole_layer(
+            self.attention,
+            self.mlp,
+            attention_norms=(first, None),
+            mlp_norms=(self.mlp_norm.prepared, None),
+        )
+
 
 class SandwichLayer(PreNormLayer):
     """A pre-norm layer that also norms what each part adds (Gemma 2 and 3). Takes the same."""
@@ -173,3 +199,6 @@ class SandwichLayer(PreNormLayer):
             post_norm=self.mlp_out_norm.prepared,
         )
         return hidden + added
+
+    def weights(self) -> None:
+        """Its norms stand before the residual sums."""

@@ -18,9 +18,10 @@ from cenote.layers.embedding import TokenEmbedding
 from cenote.layers.kv import KVShape
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
+from cenote.layers.run_layers import RunLayers
 from cenote.loader.rules import Ignore, Rename, Rule, Transpose
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, causal, run_layers
+from cenote.models.blocks import PreNormLayer, causal
 from cenote.models.llama import HEAD_RULE, SCORE_RULE, WithScore
 
 _ROOT = r"(?:transformer\.)?"
@@ -69,6 +70,7 @@ class GPT2Model(PoolingModel):
             config.vocab_size, config.hidden_size, positions=config.positions
         )
         self.layers = nn.ModuleList(self.layer(at) for at in range(config.num_layers))
+        self.run_layers = RunLayers(self.layers)
         self.final_norm = LayerNorm(config.hidden_size, config.norm_eps)
 
     @property
@@ -87,7 +89,7 @@ class GPT2Model(PoolingModel):
         """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
+        out: Tensor = self.final_norm(self.run_layers(hidden, batch, terms))
         return out
 
 

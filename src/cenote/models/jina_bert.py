@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cenote.config.model import ModelConfig
 from cenote.errors import ModelLoadError
 from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.kernels.layers import LayerWeights
 from cenote.kernels.norm import norm
 from cenote.layers.attention import SelfAttention
 from cenote.layers.embedding import TokenEmbedding
@@ -23,7 +24,7 @@ from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.bert import LM_RULES, BertModel, encoder_rules
-from cenote.models.blocks import bidirectional
+from cenote.models.blocks import bidirectional, whole_layer
 from cenote.models.heads import MaskedLM, TextClassifier, TokenClassifier
 
 _ACTIVATIONS = {"geglu": "gelu_erf", "reglu": "relu"}
@@ -102,6 +103,15 @@ class JinaBertLayer(nn.Module):
             hidden = norm(hidden, self.second_norm.prepared, residual=given)
         out: Tensor = self.mlp(hidden, residual=hidden, post_norm=self.mlp_norm.prepared)
         return out
+
+    def weights(self) -> LayerWeights | None:
+        """See `WholeLayer`; the normed variant's attention is of another kind."""
+        return whole_layer(
+            self.attention,
+            self.mlp,
+            attention_norms=(None, self.attention_norm.prepared),
+            mlp_norms=(None, self.mlp_norm.prepared),
+        )
 
 
 class JinaBertModel(BertModel):

@@ -27,9 +27,10 @@ from cenote.layers.norm import RMSNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.packing import WeightForm
 from cenote.layers.rotary import Rotary
+from cenote.layers.run_layers import RunLayers
 from cenote.loader.rules import Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import bidirectional, causal, run_layers
+from cenote.models.blocks import bidirectional, causal
 from cenote.models.llama import HEAD_RULE, SCORE_RULE, WithScore
 
 _ROOT = r"(?:model\.|lfm2\.)?"
@@ -153,6 +154,7 @@ class Lfm2Model(PoolingModel):
         self.layers = nn.ModuleList(
             Lfm2Layer(config, self.mixer(at, rotary)) for at in range(config.num_layers)
         )
+        self.run_layers = RunLayers(self.layers)
         self.final_norm = RMSNorm(config.hidden_size, config.norm_eps)
 
     def mixer(self, at: int, rotary: Rotary) -> nn.Module:
@@ -195,7 +197,7 @@ class Lfm2Model(PoolingModel):
         """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
+        out: Tensor = self.final_norm(self.run_layers(hidden, batch, terms))
         return out
 
 

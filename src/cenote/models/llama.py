@@ -24,9 +24,10 @@ from cenote.layers.linear import Linear
 from cenote.layers.norm import RMSNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
+from cenote.layers.run_layers import RunLayers
 from cenote.loader.rules import Ignore, Rename, Rule, Stack
 from cenote.models.base import ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, bidirectional, causal, run_layers
+from cenote.models.blocks import PreNormLayer, bidirectional, causal
 
 # The types of layers that `layer_types` lists.
 FULL = "full_attention"
@@ -84,6 +85,7 @@ class LlamaModel(PoolingModel):
             self.layer(at, rotaries.get(self.layer_type(at), rotaries[FULL]))
             for at in range(config.num_layers)
         )
+        self.run_layers = RunLayers(self.layers)
         self.final_norm = self.norm(config.hidden_size, config.norm_eps)
 
     @property
@@ -168,7 +170,7 @@ class LlamaModel(PoolingModel):
         """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
+        out: Tensor = self.final_norm(self.run_layers(hidden, batch, terms))
         return out
 
 

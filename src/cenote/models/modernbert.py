@@ -22,9 +22,10 @@ from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm
 from cenote.layers.packed import PackedBatch
 from cenote.layers.rotary import Rotary
+from cenote.layers.run_layers import RunLayers
 from cenote.loader.rules import Ignore, Rename, Rule
 from cenote.models.base import ClassifyPooling, ModelInfo, PoolingModel
-from cenote.models.blocks import PreNormLayer, bidirectional, run_layers
+from cenote.models.blocks import PreNormLayer, bidirectional
 from cenote.models.heads import MaskedLMHead
 
 LayerType = Literal["full_attention", "sliding_attention"]
@@ -88,13 +89,14 @@ class ModernBertModel(PoolingModel):
             )
             for index, kind in enumerate(types)
         )
+        self.run_layers = RunLayers(self.layers)
         self.final_norm = norm(config.hidden_size, config.norm_eps)
 
     def forward(self, batch: PackedBatch) -> Tensor:
         """Hidden states `[R, hidden]`, float32."""
         hidden: Tensor = self.embeddings(batch)
         terms = AttentionTerms(key_mask=batch.key_mask)
-        out: Tensor = self.final_norm(run_layers(self.layers, hidden, batch, terms))
+        out: Tensor = self.final_norm(self.run_layers(hidden, batch, terms))
         return out
 
 

@@ -1,0 +1,115 @@
+// Python's view of whole layers. Checks what a wrong call would turn into a crash.
+#include <algorithm>
+
+#include "bindings_norm.hpp"
+#include "layers.hpp"
+
+using namespace nanobind::literals;
+
+namespace cenote {
+namespace {
+
+class LayerStack {
+ public:
+  LayerStack(int64_t width, int dtype) : width_(width), dtype_(checked_dtype(dtype)) {}
+
+  void add(const PackedWeight& qkv, const PackedWeight& out, const PackedWeight& up,
+           const PackedWeight& down, const Norm* attention_pre,
+           const Norm* attention_post, const Norm* mlp_pre, const Norm* mlp_post,
+           int activation, int gated, int64_t heads, int64_t kv_heads, int64_t head_dim,
+           float scale, bool causal, int64_t window_left, int64_t window_right, float softcap,
+           int64_t rotary_dim, Address cos, Address sin, int64_t max_positions, bool interleaved) {
+    Layer layer;
+    layer.qkv = &qkv;
+    layer.out = &out;
+    layer.up = &up;
+    layer.down = &down;
+    layer.attention_pre = args_of(attention_pre, width_);
+    layer.attention_post = args_of(attention_post, width_);
+    layer.mlp_pre = args_of(mlp_pre, width_);
+    layer.mlp_post = args_of(mlp_post, width_);
+    layer.activation = checked_activation(activation);
+    layer.gate = checked_gate(gated, up, down);
+    require(qkv.in_features == width_ && out.out_features == width_ && up.in_features == width_ &&
+                down.out_features == width_,
+            "a layer's weights don't fit the width of its rows");
+    require(qkv.out_features == (heads + 2 * kv_heads) * head_dim &&
+                out.in_features == heads * head_dim,
+            "a layer's weights don't fit its heads");
+    require(!qkv.halves && !out.halves, "only an MLP's up matrix may be packed in halves");
+    check_heads(heads, kv_heads, head_dim, scale);
+    layer.attention.heads = heads;
+    layer.attention.kv_heads = kv_heads;
+    layer.attention.head_dim = head_dim;
+    layer.attention.scale = scale;
+    layer.attention.causal = causal;
+    layer.attention.window_left = window_left;
+    layer.attention.window_right = window_right;
+    layer.attention.softcap = softcap;
+    require(rotary_dim >= 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim,
+            "rotary_dim must be even and at most head_dim");
+    layer.rotary.rotary_dim = rotary_dim;
+    layer.rotary.cos = pointer<float>(cos);
+    layer.rotary.sin = pointer<float>(sin);
+    layer.rotary.interleaved = interleaved;
+    if (cos) max_positions_ = std::min(max_positions_, max_positions);
+    layers_.push_back(layer);
+  }
+
+  void run(Address hidden, Address cu_seqlens, int64_t sequences, int64_t count, Address positions,
+           Address alibi_slopes, Address bias, int64_t bias_size, Address key_mask) const {
+    require(count > 0 && count <= static_cast<int64_t>(layers_.size()),
+            "count must be from 1 to the number of layers");
+    LayersArgs args;
+    args.hidden = pointer<float>(hidden);
+    args.cu_seqlens = pointer<int32_t>(cu_seqlens);
+    args.sequences = sequences;
+    args.dtype = dtype_;
+    args.positions = pointer<int32_t>(positions);
+    args.alibi_slopes = pointer<float>(alibi_slopes);
+    args.bias = pointer<float>(bias);
+    args.bias_size = bias_size;
+    args.key_mask = pointer<uint8_t>(key_mask);
+    check_offsets(args.cu_seqlens, sequences, "cu_seqlens must not decrease");
+    for (int64_t s = 0; bias && s < sequences; ++s) {
+      require(args.cu_seqlens[s + 1] - args.cu_seqlens[s] <= bias_size,
+              "bias: a sequence is longer than bias_size");
+    }
+    if (max_positions_ < kAnyPosition) {
+      require(positions, "rotary layers need positions");
+      const int32_t first = args.cu_seqlens[0];
+      check_indices(args.positions + first, args.cu_seqlens[sequences] - first, max_positions_,
+                    "a position is outside its table");
+    }
+    without_gil([&] { run_layers(layers_, count, args); });
+  }
+
+ private:
+  static constexpr int64_t kAnyPosition = int64_t{1} << 40;
+
+  int64_t width_;
+  DType dtype_;
+  std::vector<Layer> layers_;
+  int64_t max_positions_ = kAnyPosition;  // of the shortest rotary table
+};
+
+}  // namespace
+}  // namespace cenote
+
+void bind_layers(nb::module_& m) {
+  using cenote::LayerStack;
+  nb::class_<LayerStack>(m, "LayerStack", "Layers that run one after another in one call.")
+      .def(nb::init<int64_t, int>(), "width"_a, "dtype"_a)
+      .def("add", &LayerStack::add, "qkv"_a, "out"_a, "up"_a, "down"_a, nb::kw_only(),
+           "attention_pre"_a.none() = nb::none(), "attention_post"_a.none() = nb::none(),
+           "mlp_pre"_a.none() = nb::none(), "mlp_post"_a.none() = nb::none(), "activation"_a,
+           "gated"_a = 0, "heads"_a, "kv_heads"_a, "head_dim"_a, "scale"_a, "causal"_a = false,
+           "window_left"_a = -1, "window_right"_a = -1, "softcap"_a = 0.0f, "rotary_dim"_a = 0,
+           "cos"_a = 0, "sin"_a = 0, "max_positions"_a = 0, "interleaved"_a = false,
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
+           nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(),
+           nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>())
+      .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a, "count"_a,
+           nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
+           "key_mask"_a = 0);
+}

@@ -1,0 +1,142 @@
+"""Whole layers in one call, so that activations stay in a core's caches from layer to layer.
+
+A `LayerStack` holds what the layers' own modules hold, prepared. It knows no model, and it has no
+torch form: where the kernels don't take a layer, the modules run one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from cenote.errors import InvalidRequest
+from cenote.kernels import backend
+from cenote.kernels.activation import NATIVE_CODES
+from cenote.kernels.attention import AttentionSpec, AttentionTerms, Lengths, native_head
+from cenote.kernels.backend import DTYPE_CODES
+from cenote.kernels.linear import GATE_CODES, Gate, LinearWeight
+from cenote.kernels.norm import NormWeight
+
+# The norm before a part of a layer, and the one behind its residual sum.
+Norms = tuple[NormWeight | None, NormWeight | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryTables:
+    """cos and sin, float32 `[max_positions, rotary_dim / 2]`; see `kernels.rotary`."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """x' = post(out(attention(qkv(pre(x)))) + x), then x" = post(mlp(pre(x')) + x'). `qkv` gives
+    queries, keys and values in this order, turned by `rotary`; `up` is in halves if gated."""
+
+    spec: AttentionSpec
+    qkv: LinearWeight
+    out: LinearWeight
+    up: LinearWeight
+    down: LinearWeight
+    activation: str
+    gate: Gate
+    attention_norms: Norms
+    mlp_norms: Norms
+    rotary: RotaryTables | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStack:
+    """Layers that the native kernels take, of one width and one dtype."""
+
+    native: Any
+    layers: Sequence[LayerWeights]  # whose tables the native side only points to
+
+    @classmethod
+    def of(cls, layers: Sequence[LayerWeights]) -> LayerStack | None:
+        """None where the native kernels don't take them all."""
+        module = backend.native()
+        dtypes = {layer.qkv.dtype for layer in layers}
+        if module is None or len(dtypes) != 1 or not all(map(_is_native, layers)):
+            return None
+        native = module.LayerStack(layers[0].qkv.in_features, DTYPE_CODES[dtypes.pop()])
+        for layer in layers:
+            _add(native, layer)
+        return cls(native, layers)
+
+    def run(
+        self,
+        hidden: Tensor,
+        lengths: Lengths,
+        count: int,
+        *,
+        positions: Tensor,
+        terms: AttentionTerms,
+    ) -> None:
+        """The first `count` layers on `hidden` `[T, width]` float32, in place.
+
+        A row gets, bit for bit, what the layers' modules give it. Raises InvalidRequest for a
+        position outside a rotary table.
+        """
+        slopes, bias, key_mask = terms.alibi_slopes, terms.bias, terms.key_mask
+        try:
+            self.native.run(
+                hidden.data_ptr(),
+                lengths.cu_seqlens.data_ptr(),
+                len(lengths.seq_lens),
+                count,
+                positions=positions.data_ptr(),
+                alibi_slopes=0 if slopes is None else slopes.data_ptr(),
+                bias=0 if bias is None else bias.data_ptr(),
+                bias_size=0 if bias is None else bias.shape[-1],
+                key_mask=0 if key_mask is None else key_mask.data_ptr(),
+            )
+        except IndexError as error:
+            raise InvalidRequest(f"A position is outside the rotary table: {error}.") from error
+
+
+def _is_native(layer: LayerWeights) -> bool:
+    weights = (layer.qkv, layer.out, layer.up, layer.down)
+    norms = (*layer.attention_norms, *layer.mlp_norms)
+    return (
+        all(weight.packed is not None for weight in weights)
+        and all(norm is None or norm.native is not None for norm in norms)
+        and layer.activation in NATIVE_CODES
+        and native_head(layer.spec)
+    )
+
+
+def _add(native: Any, layer: LayerWeights) -> None:
+    spec, rotary = layer.spec, layer.rotary
+    before, behind = zip(layer.attention_norms, layer.mlp_norms, strict=True)
+    pre, post = ([norm and norm.native for norm in norms] for norms in (before, behind))
+    native.add(
+        layer.qkv.packed,
+        layer.out.packed,
+        layer.up.packed,
+        layer.down.packed,
+        attention_pre=pre[0],
+        attention_post=post[0],
+        mlp_pre=pre[1],
+        mlp_post=post[1],
+        activation=NATIVE_CODES[layer.activation],
+        gated=GATE_CODES[layer.gate],
+        heads=spec.num_heads,
+        kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        scale=spec.scale,
+        causal=spec.causal,
+        window_left=spec.window[0],
+        window_right=spec.window[1],
+        softcap=spec.softcap,
+        rotary_dim=0 if rotary is None else 2 * rotary.cos.shape[1],
+        cos=0 if rotary is None else rotary.cos.data_ptr(),
+        sin=0 if rotary is None else rotary.sin.data_ptr(),
+        max_positions=0 if rotary is None else rotary.cos.shape[0],
+        interleaved=rotary is not None and rotary.interleaved,
+    )

@@ -1,0 +1,78 @@
+"""A model's layers, one after another: in one call where the kernels take them all, so that a few
+sequences at a time go through the whole model; else module by module.
+
+It knows no family: a layer that may run so says what it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from cenote.kernels.attention import AttentionTerms
+from cenote.kernels.layers import LayerStack, LayerWeights
+from cenote.layers.linear import Linear
+from cenote.layers.packed import PackedBatch
+from cenote.layers.rotary import Rotary
+
+
+@runtime_checkable
+class WholeLayer(Protocol):
+    """A layer that the kernels may take as a whole, once it is packed."""
+
+    def weights(self) -> LayerWeights | None:
+        """All that it does; None where it does anything else as well."""
+
+
+class RunLayers:
+    """`[T, hidden]` → `[R, hidden]` float32, through `layers` in their order.
+
+    A layer may be there more than once."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        self._layers = list(layers)
+
+    def __call__(self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
+        """All layers see all rows of the one before, and only the last one leaves out those that
+        nobody reads. `hidden` is used up."""
+        *before, last = self._layers
+        whole = batch.whole()
+        if self._stack is not None and self._may_stack(batch):
+            count = len(before) if batch.read else len(self._layers)
+            if count:
+                self._stack.run(hidden, batch, count, positions=batch.positions, terms=terms)
+            return hidden if batch.read is None else last(hidden, batch, terms)
+        for layer in before:
+            hidden = layer(hidden, whole, terms)
+        out: Tensor = last(hidden, batch, terms)
+        return out
+
+    @cached_property
+    def _stack(self) -> LayerStack | None:
+        """The layers for one call. Weights are packed by the first batch, and stay."""
+        found = []
+        for layer in self._layers:
+            weights = layer.weights() if isinstance(layer, WholeLayer) else None
+            if weights is None:
+                return None
+            found.append(weights)
+        return LayerStack.of(found)
+
+    def _may_stack(self, batch: PackedBatch) -> bool:
+        """Whether nothing about this batch asks for the modules."""
+        if batch.kv is not None or any(product.is_changed for product in self._products):
+            return False
+        return not any(rotary.is_stretched(batch) for rotary in self._rotaries)
+
+    @cached_property
+    def _products(self) -> list[Linear]:
+        found = (module for layer in self._layers for module in layer.modules())
+        return [module for module in found if isinstance(module, Linear)]
+
+    @cached_property
+    def _rotaries(self) -> set[Rotary]:
+        found = (module for layer in self._layers for module in layer.modules())
+        return {module for module in found if isinstance(module, Rotary) and module.varies}

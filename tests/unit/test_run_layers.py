@@ -1,0 +1,207 @@
+"""Layers in one call: the same, bit for bit, as module by module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from native_kernels import VARLEN_LEVELS, at_level, native
+from torch import Tensor, nn
+
+from cenote.config.engine import EngineConfig
+from cenote.config.model import ModelConfig, load_model_config
+from cenote.config.rope import RopeConfig
+from cenote.errors import InvalidRequest
+from cenote.kernels import backend
+from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.layers.norm import LayerNorm, RMSNorm
+from cenote.layers.packed import PackedBatch, ReadRows
+from cenote.layers.packing import WeightForm, pack_weights
+from cenote.layers.rotary import Rotary
+from cenote.layers.run_layers import RunLayers
+from cenote.models.blocks import PostNormLayer, PreNormLayer, SandwichLayer, bidirectional, causal
+from cenote.models.jina_bert import JinaBertLayer
+
+CPU = torch.device("cpu")
+# More rows than a group has, one sequence with more than that alone, and some of a single token.
+LENS = [1, 9, 300, 40, 17, 1, 120, 64, 33, 90, 75, 2]
+FORMS = {
+    "float32": WeightForm(torch.float32),
+    "bfloat16": WeightForm(torch.bfloat16),
+    "int8": WeightForm(torch.bfloat16, int8=True),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a layer is made, and what its family adds to logits."""
+
+    make: Callable[[ModelConfig], nn.Module]
+    terms: Callable[[], AttentionTerms] = lambda: NO_TERMS
+
+
+def rotary(config: ModelConfig, rows: int = 512) -> Rotary:
+    return Rotary(config.head_dim, rows, RopeConfig())
+
+
+def windowed(config: ModelConfig) -> nn.Module:
+    return PreNormLayer(
+        config,
+        bidirectional(config, (16, 16)),
+        attention_norm=False,
+        gate="first",
+        bias=False,
+        rotary=rotary(config),
+    )
+
+
+def soft_capped(config: ModelConfig) -> nn.Module:
+    spec = replace(causal(config, 50), softcap=3.0)
+    return PreNormLayer(config, spec, norm=RMSNorm, gate="second", rotary=rotary(config))
+
+
+KINDS = {
+    "post-norm": Kind(PostNormLayer),
+    "gated rotary post-norm": Kind(
+        lambda config: PostNormLayer(config, gate="second", up_bias=False, rotary=rotary(config))
+    ),
+    "pre-norm": Kind(lambda config: PreNormLayer(config, bidirectional(config))),
+    "window": Kind(windowed),
+    "causal": Kind(soft_capped),
+    "alibi": Kind(
+        lambda config: JinaBertLayer(config, "gelu_erf", normed=False),
+        lambda: AttentionTerms(alibi_slopes=torch.tensor([0.5, 0.25, 0.125, 0.0625])),
+    ),
+    "bias": Kind(PostNormLayer, lambda: AttentionTerms(bias=torch.randn(4, 300, 300))),
+    "hidden keys": Kind(
+        PostNormLayer,
+        lambda: AttentionTerms(key_mask=(torch.arange(sum(LENS)) % 3 > 0).to(torch.uint8)),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def configured() -> Iterator[None]:
+    torch.manual_seed(3)
+    backend.configure("native", CPU, torch.float32, threads=1)
+    yield
+    backend.configure("torch", CPU, torch.float32)
+
+
+@pytest.fixture
+def config(tiny_bert: Path) -> ModelConfig:
+    return load_model_config(tiny_bert, name="m", revision="", engine=EngineConfig())
+
+
+def batch_of(lens: list[int], read: ReadRows | None = None) -> PackedBatch:
+    return PackedBatch(
+        input_ids=torch.zeros(sum(lens), dtype=torch.int32),
+        positions=torch.cat([torch.arange(n) for n in lens]).int(),
+        cu_seqlens=torch.tensor([0, *lens]).cumsum(0).int(),
+        seq_lens=lens,
+        read=read,
+    )
+
+
+def layers_of(kind: Kind, config: ModelConfig, form: WeightForm, count: int = 3) -> list[nn.Module]:
+    layers = [kind.make(config) for _ in range(count)]
+    for layer in layers:
+        for parameter in layer.parameters():
+            with torch.no_grad():
+                parameter.copy_(torch.randn(parameter.shape) / 4)
+        layer.requires_grad_(False)
+        pack_weights(layer, form)
+    return layers
+
+
+def one_by_one(layers: list[nn.Module], x: Tensor, batch: PackedBatch, terms: Any) -> Tensor:
+    for layer in layers[:-1]:
+        x = layer(x, batch.whole(), terms)
+    out: Tensor = layers[-1](x, batch, terms)
+    return out
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_gets_what_the_modules_give_it(
+    kind: str, form: str, threads: int, config: ModelConfig
+) -> None:
+    native.set_num_threads(threads)
+    layers, terms = layers_of(KINDS[kind], config, FORMS[form]), KINDS[kind].terms()
+    run = RunLayers(layers)
+    assert run._stack is not None
+    x = torch.randn(sum(LENS), config.hidden_size)
+    expected = one_by_one(layers, x.clone(), batch_of(LENS), terms)
+    assert torch.equal(run(x.clone(), batch_of(LENS), terms), expected)
+
+
+@pytest.mark.parametrize("level", VARLEN_LEVELS)
+def test_on_every_level(level: str, config: ModelConfig) -> None:
+    with at_level(level):
+        layers = layers_of(KINDS["post-norm"], config, FORMS["bfloat16"])
+        x = torch.randn(sum(LENS), config.hidden_size)
+        expected = one_by_one(layers, x.clone(), batch_of(LENS), NO_TERMS)
+        assert torch.equal(RunLayers(layers)(x.clone(), batch_of(LENS), NO_TERMS), expected)
+
+
+def test_the_last_layer_makes_the_rows_that_are_read(config: ModelConfig) -> None:
+    rows = torch.tensor([0, 9, 309, 349])
+    read = ReadRows(rows, torch.tensor([0, 1, 2, 3, 4]).int(), [1, 1, 1, 1], trailing=True)
+    lens = LENS[:4]
+    for count in (1, 3):
+        layers = layers_of(KINDS["post-norm"], config, FORMS["bfloat16"], count)
+        x = torch.randn(sum(lens), config.hidden_size)
+        whole = RunLayers(layers)(x.clone(), batch_of(lens), NO_TERMS)
+        found = RunLayers(layers)(x.clone(), batch_of(lens, read), NO_TERMS)
+        assert torch.equal(found, whole[rows])
+
+
+def test_layers_of_one_kind_share_a_call_and_others_do_not(config: ModelConfig) -> None:
+    spec = bidirectional(config)
+    normed = partial(PreNormLayer, config, spec, head_norm=True)
+    apart = partial(PostNormLayer, config, mlp=nn.Linear(32, 32))
+    sandwich = partial(SandwichLayer, config, spec, norm=LayerNorm)
+    variant = partial(JinaBertLayer, config, "relu", normed=True)
+    for make in (normed, apart, sandwich, variant):
+        layer = make().requires_grad_(False)
+        pack_weights(layer, FORMS["float32"])
+        assert RunLayers([layer])._stack is None
+
+
+def test_a_position_outside_the_table_is_refused(config: ModelConfig) -> None:
+    kind = Kind(lambda config: PostNormLayer(config, rotary=rotary(config, rows=16)))
+    run = RunLayers(layers_of(kind, config, FORMS["float32"]))
+    run(torch.randn(16, config.hidden_size), batch_of([16]), NO_TERMS)
+    with pytest.raises(InvalidRequest, match="outside the rotary table"):
+        run(torch.randn(17, config.hidden_size), batch_of([17]), NO_TERMS)
+
+
+def test_a_stack_refuses_what_does_not_fit(config: ModelConfig) -> None:
+    (layer,) = layers_of(KINDS["post-norm"], config, FORMS["float32"], 1)
+    assert isinstance(layer, PostNormLayer)
+    weights = (layer.attention.qkv, layer.attention.out, layer.mlp.up, layer.mlp.down)
+    packed = [weight.prepared.packed for weight in weights]
+    heads = {"heads": 4, "kv_heads": 4, "head_dim": 8, "scale": 1.0, "activation": 0}
+    stack = native.LayerStack(config.hidden_size, 0)
+    with pytest.raises(ValueError, match="width of its rows"):
+        native.LayerStack(config.hidden_size + 8, 0).add(*packed, **heads)
+    with pytest.raises(ValueError, match="fit its heads"):
+        stack.add(*packed, **{**heads, "head_dim": 16})
+    with pytest.raises(ValueError, match="up and down don't fit"):
+        stack.add(*packed[:2], packed[1], packed[3], **heads)
+    stack.add(*packed, **heads)
+    x, cu = torch.zeros(4, config.hidden_size), torch.tensor([0, 4]).int()
+    with pytest.raises(ValueError, match="number of layers"):
+        stack.run(x.data_ptr(), cu.data_ptr(), 1, 2)
+    backwards = torch.tensor([0, 4, 3]).int()
+    with pytest.raises(ValueError, match="must not decrease"):
+        stack.run(x.data_ptr(), backwards.data_ptr(), 2, 1)
+    bias = torch.zeros(4, 3, 3)
+    with pytest.raises(ValueError, match="longer than bias_size"):
+        stack.run(x.data_ptr(), cu.data_ptr(), 1, 1, bias=bias.data_ptr(), bias_size=3)
