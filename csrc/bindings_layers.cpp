@@ -56,10 +56,9 @@ class LayerStack {
     layers_.push_back(layer);
   }
 
-  void run(Address hidden, Address cu_seqlens, int64_t sequences, int64_t count, Address positions,
-           Address alibi_slopes, Address bias, int64_t bias_size, Address key_mask) const {
-    require(count > 0 && count <= static_cast<int64_t>(layers_.size()),
-            "count must be from 1 to the number of layers");
+  void run(Address hidden, Address cu_seqlens, int64_t sequences, Address positions, Address alibi_slopes, Address bias, int64_t bias_size, Address key_mask,
+           Address read_rows, Address read_cu_seqlens, bool read_trailing, Address out) const {
+    require(!layers_.empty(), "a stack has at least one layer");
     LayersArgs args;
     args.hidden = pointer<float>(hidden);
     args.cu_seqlens = pointer<int32_t>(cu_seqlens);
@@ -81,10 +80,28 @@ class LayerStack {
       check_indices(args.positions + first, args.cu_seqlens[sequences] - first, max_positions_,
                     "a position is outside its table");
     }
-    without_gil([&] { run_layers(layers_, count, args); });
+    if (read_rows) {
+      args.read = {pointer<int64_t>(read_rows), pointer<int32_t>(read_cu_seqlens), read_trailing,
+                   pointer<float>(out)};
+      check_read(args);
+    }
+    without_gil([&] { run_layers(layers_, args); });
   }
 
  private:
+  static void check_read(const LayersArgs& args) {
+    const ReadRows& read = args.read;
+    require(read.cu_seqlens && read.out, "rows that are read need their bounds and a place");
+    check_offsets(read.cu_seqlens, args.sequences, "read_cu_seqlens must not decrease");
+    for (int64_t s = 0; s < args.sequences; ++s) {
+      for (int32_t i = read.cu_seqlens[s]; i < read.cu_seqlens[s + 1]; ++i) {
+        if (read.rows[i] < args.cu_seqlens[s] || read.rows[i] >= args.cu_seqlens[s + 1]) {
+          throw std::out_of_range("a row that is read is not in its sequence");
+        }
+      }
+    }
+  }
+
   static constexpr int64_t kAnyPosition = int64_t{1} << 40;
 
   int64_t width_;
@@ -109,7 +126,7 @@ void bind_layers(nb::module_& m) {
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
            nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(),
            nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>())
-      .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a, "count"_a,
-           nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
-           "key_mask"_a = 0);
+      .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a, nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
+           "key_mask"_a = 0, "read_rows"_a = 0, "read_cu_seqlens"_a = 0, "read_trailing"_a = false,
+           "out"_a = 0);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "copy_rows.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
 
@@ -13,76 +14,110 @@ namespace {
 constexpr int64_t kGroupRows = 256;
 // A thread keeps no more memory than this from call to call.
 constexpr size_t kKeptBytes = size_t{32} << 20;
+// What a row takes on all threads at once, which meet after every product, to a row on one thread.
+constexpr double kSharedCost = 1.08;
 
 int64_t width_of(const Layer& layer) { return layer.out->out_features; }
 int64_t context_width(const Layer& layer) { return layer.out->in_features; }
 
-// Sequences side by side in the pack.
+// Sequences side by side in the pack, and how many rows they have.
 struct Group {
-  int64_t first, end;
+  int64_t first, end, rows;
+};
+
+// Rows between an attention and the next one: where they come from and go to.
+struct Rows {
+  const char* context;
+  const float* residual;
+  float* out;
+  int64_t count;
 };
 
 // One group's way through the layers, on the thread that made it or on all.
 class Journey {
  public:
-  Journey(const std::vector<Layer>& layers, int64_t count, const LayersArgs& args, Group group)
+  Journey(const std::vector<Layer>& layers, const LayersArgs& args, Group group)
       : layers_(layers),
-        count_(count),
         args_(args),
         sequences_(group.end - group.first),
         offset_(args.cu_seqlens[group.first]),
-        rows_(args.cu_seqlens[group.end] - offset_),
+        rows_(group.rows),
+        width_(width_of(layers[0])),
         element_(args.dtype == DType::f32 ? 4 : 2) {
     int64_t wide = 0, context = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      wide = std::max(wide, layers[i].qkv->out_features);
-      context = std::max(context, context_width(layers[i]));
+    for (const Layer& layer : layers) {
+      wide = std::max(wide, layer.qkv->out_features);
+      context = std::max(context, context_width(layer));
     }
-    hidden_ = args.hidden + offset_ * width_of(layers[0]);
+    const ReadRows& read = args.read;
+    const int64_t read_first = read.rows ? read.cu_seqlens[group.first] : 0;
+    read_count_ = read.rows ? read.cu_seqlens[group.end] - read_first : 0;
     // Alone, a thread takes long sequences' rows piece by piece where they don't need each other.
     piece_ = num_threads() == 1 ? std::min(rows_, kGroupRows) : rows_;
-    const size_t bytes = rows_ * (wide + context) * element_ +
-                         piece_ * width_of(layers[0]) * sizeof(float) +
-                         (sequences_ + 1) * sizeof(int32_t) + 4 * kCacheLine;
+    const int64_t context_rows = rows_ + read_count_;
+    const size_t bytes = (rows_ * wide + context_rows * context) * element_ +
+                         (piece_ + read_count_) * width_ * sizeof(float) +
+                         2 * (sequences_ + 1) * sizeof(int32_t) + read_count_ * sizeof(int64_t) +
+                         7 * kCacheLine;
     static thread_local Scratch kept;
     Scratch& scratch = bytes <= kKeptBytes ? kept : large_;
     scratch.reset(bytes);
     qkv_ = scratch.take<char>(rows_ * wide * element_);
     context_ = scratch.take<char>(rows_ * context * element_);
-    middle_ = scratch.take<float>(piece_ * width_of(layers[0]));
-    cu_seqlens_ = scratch.take<int32_t>(sequences_ + 1);
-    for (int64_t i = 0; i <= sequences_; ++i) {
-      cu_seqlens_[i] = args.cu_seqlens[group.first + i] - static_cast<int32_t>(offset_);
-    }
+    read_context_ = scratch.take<char>(read_count_ * context * element_);
+    middle_ = scratch.take<float>(piece_ * width_);
+    read_hidden_ = scratch.take<float>(read_count_ * width_);
+    cu_seqlens_ = bounds(args.cu_seqlens, group, scratch);
+    hidden_ = args.hidden + offset_ * width_;
+    if (!read.rows) return;
+    read_cu_seqlens_ = bounds(read.cu_seqlens, group, scratch);
+    read_rows_ = scratch.take<int64_t>(read_count_);
+    for (int64_t i = 0; i < read_count_; ++i) read_rows_[i] = read.rows[read_first + i] - offset_;
+    read_out_ = read.out + read_first * width_;
   }
 
   void run() const {
-    each_piece([&](int64_t first, int64_t rows) { project(layers_[0], first, rows); });
-    for (int64_t i = 0; i < count_; ++i) {
+    each_piece(rows_, [&](int64_t first, int64_t rows) { project(layers_[0], first, rows); });
+    for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
+      const Layer* next = i + 1 < layers_.size() ? &layers_[i + 1] : nullptr;
       if (layer.rotary.cos) rotate(layer);
-      attend(layer);
+      if (args_.read.rows && !next) return finish_read(layer);
+      attend(layer, qkv_, layer.qkv->out_features, cu_seqlens_, context_);
       // Nobody reads this layer's queries, keys and values any more: the next ones take their place.
-      each_piece([&](int64_t first, int64_t rows) {
-        finish(layer, first, rows);
-        if (i + 1 < count_) project(layers_[i + 1], first, rows);
+      each_piece(rows_, [&](int64_t first, int64_t rows) {
+        float* hidden = hidden_ + first * width_;
+        finish(layer, {context_at(layer, context_, first), hidden, hidden, rows});
+        if (next) project(*next, first, rows);
       });
     }
   }
 
  private:
+  // A group's part of running sums, from 0.
+  int32_t* bounds(const int32_t* sums, Group group, Scratch& scratch) const {
+    int32_t* from_zero = scratch.take<int32_t>(sequences_ + 1);
+    for (int64_t i = 0; i <= sequences_; ++i) {
+      from_zero[i] = sums[group.first + i] - sums[group.first];
+    }
+    return from_zero;
+  }
+
   template <class Task>
-  void each_piece(const Task& task) const {
-    for (int64_t first = 0; first < rows_; first += piece_) {
-      task(first, std::min(piece_, rows_ - first));
+  void each_piece(int64_t rows, const Task& task) const {
+    for (int64_t first = 0; first < rows; first += piece_) {
+      task(first, std::min(piece_, rows - first));
     }
   }
 
+  char* context_at(const Layer& layer, char* context, int64_t row) const {
+    return context + row * context_width(layer) * element_;
+  }
+
   void project(const Layer& layer, int64_t first, int64_t rows) const {
-    const int64_t width = width_of(layer);
     LinearArgs product;
-    product.x = hidden_ + first * width;
-    product.x_stride = width;
+    product.x = hidden_ + first * width_;
+    product.x_stride = width_;
     product.rows = rows;
     product.weight = layer.qkv;
     product.out = qkv_ + first * layer.qkv->out_features * element_;
@@ -103,17 +138,21 @@ class Journey {
     kernels().varlen->rotary(rotary);
   }
 
-  void attend(const Layer& layer) const {
+  // Attention of `queries`, which have bounds of their own, to all keys.
+  void attend(const Layer& layer, const char* queries, int64_t stride, const int32_t* cu_seqlens,
+              char* context) const {
     AttentionArgs attention = layer.attention;
     const int64_t query_bytes = context_width(layer) * element_;
-    attention.q = qkv_;
+    attention.q = queries;
     attention.k = qkv_ + query_bytes;
     attention.v = qkv_ + query_bytes + attention.kv_heads * attention.head_dim * element_;
-    attention.out = context_;
+    attention.out = context;
     attention.dtype = args_.dtype;
-    attention.q_stride = attention.k_stride = attention.v_stride = layer.qkv->out_features;
+    attention.q_stride = stride;
+    attention.k_stride = attention.v_stride = layer.qkv->out_features;
     attention.out_stride = context_width(layer);
-    attention.cu_seqlens_q = attention.cu_seqlens_k = cu_seqlens_;
+    attention.cu_seqlens_q = cu_seqlens;
+    attention.cu_seqlens_k = cu_seqlens_;
     attention.sequences = sequences_;
     attention.alibi_slopes = args_.alibi_slopes;
     attention.bias = args_.bias;
@@ -123,25 +162,24 @@ class Journey {
   }
 
   // All that comes after the attention, row by row.
-  void finish(const Layer& layer, int64_t first, int64_t rows) const {
-    const int64_t width = width_of(layer);
+  void finish(const Layer& layer, const Rows& rows) const {
     LinearArgs product;
-    product.x = context_ + first * context_width(layer) * element_;
+    product.x = rows.context;
     product.x_dtype = args_.dtype;
     product.x_stride = context_width(layer);
-    product.rows = rows;
+    product.rows = rows.count;
     product.weight = layer.out;
     product.out = middle_;
-    product.residual = hidden_ + first * width;
+    product.residual = rows.residual;
     product.post_norm = layer.attention_post;
     layer.out->kernels->linear(product);
     MlpArgs mlp;
     mlp.x = middle_;
-    mlp.x_stride = width;
-    mlp.rows = rows;
+    mlp.x_stride = width_;
+    mlp.rows = rows.count;
     mlp.up = layer.up;
     mlp.down = layer.down;
-    mlp.out = hidden_ + first * width;
+    mlp.out = rows.out;
     mlp.activation = layer.activation;
     mlp.gate = layer.gate;
     mlp.pre_norm = layer.mlp_pre;
@@ -150,44 +188,99 @@ class Journey {
     layer.up->kernels->mlp(mlp);
   }
 
+  // The last layer, of the rows that are read. Attention takes queries for the last ones of their
+  // sequence; where they aren't and that makes a difference, all run.
+  void finish_read(const Layer& layer) const {
+    const AttentionArgs& rules = layer.attention;
+    const bool positional = rules.causal || rules.window_left >= 0 || rules.window_right >= 0 ||
+                            args_.alibi_slopes || args_.bias;
+    char* context = context_;
+    if (args_.read.trailing || !positional) {
+      gather(qkv_, layer.qkv->out_features * element_, context_width(layer) * element_, read_context_);
+      attend(layer, read_context_, context_width(layer), read_cu_seqlens_, context_);
+    } else {
+      attend(layer, qkv_, layer.qkv->out_features, cu_seqlens_, context_);
+      const int64_t bytes = context_width(layer) * element_;
+      gather(context_, bytes, bytes, read_context_);
+      context = read_context_;
+    }
+    gather(reinterpret_cast<char*>(hidden_), width_ * sizeof(float), width_ * sizeof(float),
+           reinterpret_cast<char*>(read_hidden_));
+    each_piece(read_count_, [&](int64_t first, int64_t rows) {
+      finish(layer, {context_at(layer, context, first), read_hidden_ + first * width_,
+                     read_out_ + first * width_, rows});
+    });
+  }
+
+  // The first `bytes` of each row that is read, side by side.
+  void gather(char* from, int64_t stride, int64_t bytes, char* to) const {
+    copy_rows({from, stride, read_rows_}, {to, bytes}, read_count_, bytes);
+  }
+
   const std::vector<Layer>& layers_;
-  int64_t count_;
   const LayersArgs& args_;
-  int64_t sequences_, offset_, rows_, element_, piece_;
+  int64_t sequences_, offset_, rows_, width_, element_, piece_, read_count_;
   float* hidden_;
   char* qkv_;
   char* context_;
   float* middle_;  // one piece's rows between attention and MLP
   int32_t* cu_seqlens_;
+  char* read_context_;
+  float* read_hidden_;
+  float* read_out_ = nullptr;
+  int32_t* read_cu_seqlens_ = nullptr;
+  int64_t* read_rows_ = nullptr;
   Scratch large_;
 };
 
-// Neighbours together, up to `most` rows unless one sequence has more.
+// Neighbours together, up to `most` rows unless one sequence has more; the largest first.
 std::vector<Group> groups_of(const LayersArgs& args, int64_t most) {
   std::vector<Group> groups;
   for (int64_t s = 0; s < args.sequences; ++s) {
-    const int32_t end = args.cu_seqlens[s + 1];
-    if (groups.empty() || end - args.cu_seqlens[groups.back().first] > most) {
-      groups.push_back({s, s});
-    }
+    const int64_t rows = args.cu_seqlens[s + 1] - args.cu_seqlens[s];
+    if (groups.empty() || groups.back().rows + rows > most) groups.push_back({s, s, 0});
     groups.back().end = s + 1;
+    groups.back().rows += rows;
   }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Group& a, const Group& b) { return a.rows > b.rows; });
   return groups;
+}
+
+// Rows of the busiest thread when threads take the groups from `first` on in turn.
+int64_t busiest(const std::vector<Group>& groups, size_t first, int threads) {
+  std::vector<int64_t> loads(threads);
+  for (size_t i = first; i < groups.size(); ++i) {
+    *std::min_element(loads.begin(), loads.end()) += groups[i].rows;
+  }
+  return *std::max_element(loads.begin(), loads.end());
+}
+
+// How many of the groups share all threads, one after another, so that the rest comes out even.
+size_t count_shared(const std::vector<Group>& groups, int threads) {
+  if (threads == 1) return 0;
+  size_t best = 0;
+  double least = 0, shared_rows = 0;
+  for (size_t count = 0; count <= groups.size(); ++count) {
+    if (count > 0) shared_rows += groups[count - 1].rows;
+    const double cost = busiest(groups, count, threads) + kSharedCost * shared_rows / threads;
+    if (count == 0 || cost < least) {
+      least = cost;
+      best = count;
+    }
+  }
+  return best;
 }
 
 }  // namespace
 
-void run_layers(const std::vector<Layer>& layers, int64_t count, const LayersArgs& args) {
-  if (args.sequences == 0) return;
+void run_layers(const std::vector<Layer>& layers, const LayersArgs& args) {
   const std::vector<Group> groups = groups_of(args, kGroupRows);
-  const int64_t all = static_cast<int64_t>(groups.size());
-  // As many groups as come out even; the rest shares all threads product by product.
-  const int64_t even = all / num_threads() * num_threads();
-  // From the end: in a pack sorted by length the longest sequences, which nobody should wait for.
-  parallel_for(even, [&](int64_t i, int) {
-    Journey(layers, count, args, groups[even - 1 - i]).run();
-  });
-  if (even < all) Journey(layers, count, args, {groups[even].first, groups.back().end}).run();
+  const size_t shared = count_shared(groups, num_threads());
+  const auto run = [&](size_t i) { Journey(layers, args, groups[i]).run(); };
+  for (size_t i = 0; i < shared; ++i) run(i);
+  parallel_for(static_cast<int64_t>(groups.size() - shared),
+               [&](int64_t i, int) { run(shared + i); });
 }
 
 }  // namespace cenote

@@ -30,6 +30,14 @@ struct Layer {
   RotaryArgs rotary;        // tables; none without `cos`
 };
 
+// Rows of the pack that are wanted of the last layer, ascending.
+struct ReadRows {
+  const int64_t* rows = nullptr;        // null: all of them, in place
+  const int32_t* cu_seqlens = nullptr;  // bounds of each sequence's
+  bool trailing = false;                // whether they are the last ones of their sequence
+  float* out = nullptr;                 // [rows, width]
+};
+
 // What a batch brings along.
 struct LayersArgs {
   float* hidden = nullptr;  // [tokens, width], in and out
@@ -41,10 +49,11 @@ struct LayersArgs {
   const float* bias = nullptr;
   int64_t bias_size = 0;
   const uint8_t* key_mask = nullptr;
+  ReadRows read;
 };
 
-// Runs the first `count` layers, at least one. A sequence's result doesn't depend, bit for bit, on
-// the others or on the threads.
-void run_layers(const std::vector<Layer>& layers, int64_t count, const LayersArgs& args);
+// Runs the layers, at least one. A sequence's result doesn't depend, bit for bit, on the others or
+// on the threads.
+void run_layers(const std::vector<Layer>& layers, const LayersArgs& args);
 
 }  // namespace cenote

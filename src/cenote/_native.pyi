@@ -180,18 +180,24 @@ class LayerStack:
         hidden: int,
         cu_seqlens: int,
         sequences: int,
-        count: int,
         *,
         positions: int = 0,
         alibi_slopes: int = 0,
         bias: int = 0,
         bias_size: int = 0,
         key_mask: int = 0,
+        read_rows: int = 0,
+        read_cu_seqlens: int = 0,
+        read_trailing: bool = False,
+        out: int = 0,
     ) -> None:
-        """The first `count` layers on hidden, float32 `[tokens, width]`, in place.
+        """All layers on hidden, float32 `[tokens, width]`, in place.
 
-        What may be added to logits is as for `attention`, the same for all layers. IndexError for a
-        position outside a layer's table."""
+        What may be added to logits is as for `attention`, the same for all layers. With
+        `read_rows`, int64 in ascending order, the last layer makes only those, side by side in
+        `out`; `read_cu_seqlens` bounds each sequence's, and `read_trailing` says that they are its
+        last ones. IndexError for a position outside a layer's table or a row outside its sequence.
+        """
 
 # --- varlen kernels: one call for the whole pack -----------------------------------------------
 #

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -150,16 +151,35 @@ def test_on_every_level(level: str, config: ModelConfig) -> None:
         assert torch.equal(RunLayers(layers)(x.clone(), batch_of(LENS), NO_TERMS), expected)
 
 
-def test_the_last_layer_makes_the_rows_that_are_read(config: ModelConfig) -> None:
-    rows = torch.tensor([0, 9, 309, 349])
-    read = ReadRows(rows, torch.tensor([0, 1, 2, 3, 4]).int(), [1, 1, 1, 1], trailing=True)
-    lens = LENS[:4]
+def read_of(lens: list[int], places: list[list[int]], *, trailing: bool) -> ReadRows:
+    """The rows at `places` of each sequence."""
+    starts = [0, *accumulate(lens)]
+    rows = [start + at for start, found in zip(starts, places, strict=False) for at in found]
+    counts = [len(found) for found in places]
+    bounds = torch.tensor([0, *accumulate(counts)]).int()
+    return ReadRows(torch.tensor(rows), bounds, counts, trailing)
+
+
+@pytest.mark.parametrize("trailing", [True, False])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_layer_makes_the_rows_that_are_read(
+    kind: str, threads: int, trailing: bool, config: ModelConfig
+) -> None:
+    native.set_num_threads(threads)
+    ends = [[n - 1] for n in LENS]
+    some = [list(range(n % 2, n, 3)) for n in LENS]
+    read = read_of(LENS, ends if trailing else some, trailing=trailing)
     for count in (1, 3):
-        layers = layers_of(KINDS["post-norm"], config, FORMS["bfloat16"], count)
-        x = torch.randn(sum(lens), config.hidden_size)
-        whole = RunLayers(layers)(x.clone(), batch_of(lens), NO_TERMS)
-        found = RunLayers(layers)(x.clone(), batch_of(lens, read), NO_TERMS)
-        assert torch.equal(found, whole[rows])
+        layers, terms = (
+            layers_of(KINDS[kind], config, FORMS["bfloat16"], count),
+            KINDS[kind].terms(),
+        )
+        x = torch.randn(sum(LENS), config.hidden_size)
+        whole = RunLayers(layers)(x.clone(), batch_of(LENS), terms)
+        found = RunLayers(layers)(x.clone(), batch_of(LENS, read), terms)
+        assert torch.equal(found, whole[read.rows])
+        assert torch.equal(found, one_by_one(layers, x.clone(), batch_of(LENS, read), terms))
 
 
 def test_layers_of_one_kind_share_a_call_and_others_do_not(config: ModelConfig) -> None:
@@ -197,11 +217,22 @@ def test_a_stack_refuses_what_does_not_fit(config: ModelConfig) -> None:
         stack.add(*packed[:2], packed[1], packed[3], **heads)
     stack.add(*packed, **heads)
     x, cu = torch.zeros(4, config.hidden_size), torch.tensor([0, 4]).int()
-    with pytest.raises(ValueError, match="number of layers"):
-        stack.run(x.data_ptr(), cu.data_ptr(), 1, 2)
+    with pytest.raises(ValueError, match="at least one layer"):
+        native.LayerStack(config.hidden_size, 0).run(x.data_ptr(), cu.data_ptr(), 1)
     backwards = torch.tensor([0, 4, 3]).int()
     with pytest.raises(ValueError, match="must not decrease"):
-        stack.run(x.data_ptr(), backwards.data_ptr(), 2, 1)
+        stack.run(x.data_ptr(), backwards.data_ptr(), 2)
+    rows, out = torch.tensor([1, 4]), torch.zeros(2, config.hidden_size)
+    bounds = torch.tensor([0, 2]).int()
+    with pytest.raises(IndexError, match="not in its sequence"):
+        stack.run(
+            x.data_ptr(),
+            cu.data_ptr(),
+            1,
+            read_rows=rows.data_ptr(),
+            read_cu_seqlens=bounds.data_ptr(),
+            out=out.data_ptr(),
+        )
     bias = torch.zeros(4, 3, 3)
     with pytest.raises(ValueError, match="longer than bias_size"):
-        stack.run(x.data_ptr(), cu.data_ptr(), 1, 1, bias=bias.data_ptr(), bias_size=3)
+        stack.run(x.data_ptr(), cu.data_ptr(), 1, bias=bias.data_ptr(), bias_size=3)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from cenote.errors import InvalidRequest
@@ -50,6 +51,18 @@ class LayerWeights:
     rotary: RotaryTables | None
 
 
+class Read(Lengths, Protocol):
+    """Rows that are wanted of the last layer; see `ReadRows`."""
+
+    @property
+    def rows(self) -> Tensor:
+        """int64, ascending."""
+
+    @property
+    def trailing(self) -> bool:
+        """Whether they are the last ones of their sequences."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerStack:
     """Layers that the native kernels take, of one width and one dtype."""
@@ -73,31 +86,43 @@ class LayerStack:
         self,
         hidden: Tensor,
         lengths: Lengths,
-        count: int,
         *,
         positions: Tensor,
         terms: AttentionTerms,
-    ) -> None:
-        """The first `count` layers on `hidden` `[T, width]` float32, in place.
+        read: Read | None,
+    ) -> Tensor:
+        """`hidden` `[T, width]` float32, which is used up, after the last layer: all of its rows,
+        or those that are read.
 
         A row gets, bit for bit, what the layers' modules give it. Raises InvalidRequest for a
         position outside a rotary table.
         """
         slopes, bias, key_mask = terms.alibi_slopes, terms.bias, terms.key_mask
+        rows = {}
+        out = hidden
+        if read is not None:
+            out = torch.empty((len(read.rows), hidden.shape[1]), dtype=torch.float32)
+            rows = {
+                "read_rows": read.rows.data_ptr(),
+                "read_cu_seqlens": read.cu_seqlens.data_ptr(),
+                "read_trailing": read.trailing,
+                "out": out.data_ptr(),
+            }
         try:
             self.native.run(
                 hidden.data_ptr(),
                 lengths.cu_seqlens.data_ptr(),
                 len(lengths.seq_lens),
-                count,
                 positions=positions.data_ptr(),
                 alibi_slopes=0 if slopes is None else slopes.data_ptr(),
                 bias=0 if bias is None else bias.data_ptr(),
                 bias_size=0 if bias is None else bias.shape[-1],
                 key_mask=0 if key_mask is None else key_mask.data_ptr(),
+                **rows,
             )
         except IndexError as error:
             raise InvalidRequest(f"A position is outside the rotary table: {error}.") from error
+        return out
 
 
 def _is_native(layer: LayerWeights) -> bool:

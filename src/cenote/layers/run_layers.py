@@ -38,13 +38,12 @@ class RunLayers:
     def __call__(self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
         """All layers see all rows of the one before, and only the last one leaves out those that
         nobody reads. `hidden` is used up."""
+        if self._stack is not None and self._may_stack(batch):
+            return self._stack.run(
+                hidden, batch, positions=batch.positions, terms=terms, read=batch.read
+            )
         *before, last = self._layers
         whole = batch.whole()
-        if self._stack is not None and self._may_stack(batch):
-            count = len(before) if batch.read else len(self._layers)
-            if count:
-                self._stack.run(hidden, batch, count, positions=batch.positions, terms=terms)
-            return hidden if batch.read is None else last(hidden, batch, terms)
         for layer in before:
             hidden = layer(hidden, whole, terms)
         out: Tensor = last(hidden, batch, terms)
