@@ -133,6 +133,11 @@ def test_documents_drop_their_skip_list_and_queries_beside_them_do_not(
     assert first.indices is not None
     assert first.indices.tolist() == [0, 2]
     torch.testing.assert_close(second.data, document.data)
+    kept = batch_of([2, 2], [9, 8, 9, 500])
+    read = replace(kept, positions=torch.tensor([0, 2, 0, 3], dtype=torch.int32))
+    again = pooler(hidden[[0, 2, 3, 6]], read, [sides[1]] * 2)
+    assert [item.indices.tolist() for item in again if item.indices is not None] == [[0, 2], [0, 3]]
+    assert torch.equal(again[1].data, document.data)
     whole = pooler(hidden, batch, [PoolingParams()] * 2)
     assert [item.data.shape[0] for item in whole] == [3, 4]
 

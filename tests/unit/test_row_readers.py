@@ -113,6 +113,22 @@ def test_steps_and_markers_where_they_are() -> None:
     assert places(read) == [0, 2]
 
 
+def test_documents_without_their_skip_list() -> None:
+    poolers = {"token_embed": TokenEmbedPooler(NO_MODEL, [], normalize=True, skip_ids=[7, 2])}
+    document, query = replace(TOKENS, input_type="document"), replace(TOKENS, input_type="query")
+    read = rows(
+        poolers,
+        scheduled([5, 7, 2, 9], document),
+        scheduled([5, 7], query),
+        scheduled([5, 6], document),
+        scheduled([7], document),
+    )
+    assert places(read) == [0, 3, 4, 5, 6, 7]
+    assert read is not None
+    assert read.seq_lens == [2, 2, 2, 0]
+    assert rows(poolers, scheduled([5, 6], document), scheduled([7], query)) is None
+
+
 def test_parts_of_prompts() -> None:
     poolers = {"embed": embedder("last"), "classify": embedder("mean")}
     parts = [

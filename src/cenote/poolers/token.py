@@ -34,17 +34,22 @@ class TokenEmbedPooler:
         self.model = model
         self.dense = dense
         self.normalize = normalize
-        self.skip_ids = torch.tensor(sorted(skip_ids), dtype=torch.int32)
+        self._skip_ids = frozenset(skip_ids)
+        # By token id; ids beyond the last of the list share the last entry.
+        self._is_skipped = torch.zeros(max(skip_ids, default=0) + 2, dtype=torch.bool)
+        self._is_skipped[list(skip_ids)] = True
 
     def __call__(
         self, hidden: Tensor, batch: PackedBatch, params: Sequence[PoolingParams]
     ) -> list[Pooled]:
         """Vectors `[rows, dim]`; documents with a skip list have positions in `indices`."""
         sizes, indices = batch.seq_lens, None
-        kept = self._kept(batch, params)
+        kept, positions = self._kept(batch, params), batch.positions
         if kept is not None:
-            hidden, sizes = hidden[kept], _counts(kept, batch.seq_lens)
-            indices = batch.positions[kept].split_with_sizes(sizes)
+            if not kept.all():
+                hidden, positions = hidden[kept], positions[kept]
+                sizes = _counts(kept, batch.seq_lens)
+            indices = positions.split_with_sizes(sizes)
         vectors = self.model.project(hidden)
         for dense in self.dense:
             vectors = dense(vectors)
@@ -56,14 +61,20 @@ class TokenEmbedPooler:
             for rows, where, item in zip(finished, indices, params, strict=True)
         ]
 
+    def reads(self, token_ids: Sequence[int], params: PoolingParams) -> Sequence[int] | None:
+        """See `SelectivePooler`: a document's rows but those of its skip list."""
+        if params.input_type != "document" or self._skip_ids.isdisjoint(token_ids):
+            return None
+        return [at for at, token in enumerate(token_ids) if token not in self._skip_ids]
+
     def _kept(self, batch: PackedBatch, params: Sequence[PoolingParams]) -> Tensor | None:
         """bool `[T]`, False for rows of documents that are in the skip list; None: keep all."""
         is_document = [item.input_type == "document" for item in params]
-        if not self.skip_ids.numel() or not any(is_document):
+        if not self._skip_ids or not any(is_document):
             return None
         device = batch.input_ids.device
-        self.skip_ids = self.skip_ids.to(device)
-        kept = torch.isin(batch.input_ids, self.skip_ids, invert=True)
+        self._is_skipped = self._is_skipped.to(device)
+        kept = ~self._is_skipped[batch.input_ids.clamp(max=len(self._is_skipped) - 1)]
         if not all(is_document):
             flags = torch.tensor(is_document, device=device)
             lengths = batch.cu_seqlens.diff()
