@@ -3,6 +3,7 @@ and aborted work as without lanes."""
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 from cenote.config.engine import EngineConfig
 from cenote.engine.core import EngineCore
+from cenote.engine.flights import Flight
 from cenote.engine.in_process import InProcessClient
 from cenote.engine.messages import EngineOutput, EnginePrompt, EngineRequest
 from cenote.engine.pace import SHARE_TOKENS
@@ -116,6 +118,21 @@ def test_two_steps_run_at_the_same_time(tiny_bert: Path, monkeypatch: pytest.Mon
     outputs = run(core)
     assert have_met.is_set()
     assert all(output.error_code is None for output in outputs.values())
+
+
+def test_a_step_that_is_over_is_forgotten_at_once(tiny_colbert: Path) -> None:
+    core = new_core(tiny_colbert)
+    gc.collect()
+    gc.disable()  # which the engine's processes let run rarely
+    try:
+        for key in ("a", "b", "c"):
+            core.add(
+                late(key, [101, 2000, 102], [[101, *range(2000, 2000 + n)] for n in range(60)])
+            )
+        assert all(output.error_code is None for output in run(core).values())
+        assert not [one for one in gc.get_objects() if isinstance(one, (Flight, StepWork))]
+    finally:
+        gc.enable()
 
 
 def test_few_tokens_are_not_divided(tiny_bert: Path) -> None:
@@ -230,8 +247,3 @@ def test_lanes_that_cannot_be(tiny_bert: Path, settings: dict[str, object], word
 @pytest.mark.parametrize(("lanes", "expected"), [(0, 2), (1, 1), (2, 2)])
 def test_a_lane_for_each_thread_unless_told(tiny_bert: Path, lanes: int, expected: int) -> None:
     assert new_core(tiny_bert, lanes).runner.ready_info.lanes == expected
-
-
-def test_late_interaction_has_one_lane_unless_told(tiny_colbert: Path) -> None:
-    assert new_core(tiny_colbert, 0).runner.ready_info.lanes == 1
-    assert new_core(tiny_colbert, 2).runner.ready_info.lanes == 2

@@ -90,9 +90,9 @@ class Flights:
             return
         flight = Flight(step, self._count)
         self._flying.append(flight)
-        flight.end = partial(self._end, flight, work)
-        fly = partial(self._fly, flight, work)
-        flight.forward = self._lanes.run(fly)
+        flight.forward = self._lanes.run(partial(self._fly, flight, work))
+        # Not of the flight itself: a circle would keep the step's tensors until the collector runs.
+        flight.end = partial(self._end, flight.forward, work)
         flight.forward.add_done_callback(lambda _: self._landed())
 
     def at_once(self, step: ScheduledStep) -> Flight:
@@ -106,8 +106,8 @@ class Flights:
         self._runner.forward(work)
         flight.seconds = time.perf_counter() - started
 
-    def _end(self, flight: Flight, work: StepWork) -> list[PooledResult]:
-        flight.forward.result()
+    def _end(self, forward: Future[None], work: StepWork) -> list[PooledResult]:
+        forward.result()
         return self._runner.end(work)
 
     @property

@@ -38,9 +38,7 @@ def lanes_for(config: EngineConfig, model: PoolingModel) -> int:
             f"lanes must be at most {threads}, the number of threads, not {config.lanes}.",
             param="lanes",
         )
-    # Late interaction gains nothing, and vectors that are kept leave holes in the lanes' heaps.
-    unasked = 1 if model.config.pooler.colbert else threads
-    return 1 if why else config.lanes or unasked
+    return 1 if why else config.lanes or threads
 
 
 def _why_not(config: EngineConfig, model: PoolingModel, threads: int) -> str:
