@@ -45,6 +45,10 @@ NB_MODULE(_native, m) {
   m.def("set_alone", cenote::set_alone, "alone"_a,
         "Whether the kernels that this thread calls use no other threads from now on.");
 
+  m.def("hold_alone", cenote::hold_alone, "hold"_a,
+        "Threads that compute alone wait at their next gate until nobody holds them.");
+  m.def("pass_gate", [] { without_gil(cenote::pass_gate); });
+
   m.def("copy_rows", copy_rows, "source"_a, "source_stride"_a, "target"_a, "target_stride"_a,
         "count"_a, "row_bytes"_a, nb::kw_only(), "source_rows"_a = 0, "source_count"_a = 0,
         "target_rows"_a = 0, "target_count"_a = 0);

@@ -106,6 +106,7 @@ class Journey {
   template <class Task>
   void each_piece(int64_t rows, const Task& task) const {
     for (int64_t first = 0; first < rows; first += piece_) {
+      pass_gate();
       task(first, std::min(piece_, rows - first));
     }
   }
@@ -141,6 +142,7 @@ class Journey {
   // Attention of `queries`, which have bounds of their own, to all keys.
   void attend(const Layer& layer, const char* queries, int64_t stride, const int32_t* cu_seqlens,
               char* context) const {
+    pass_gate();
     AttentionArgs attention = layer.attention;
     const int64_t query_bytes = context_width(layer) * element_;
     attention.q = queries;
@@ -173,6 +175,7 @@ class Journey {
     product.residual = rows.residual;
     product.post_norm = layer.attention_post;
     layer.out->kernels->linear(product);
+    pass_gate();
     MlpArgs mlp;
     mlp.x = middle_;
     mlp.x_stride = width_;

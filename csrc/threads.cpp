@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #if defined(__linux__)
@@ -18,6 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 // Longer than the gap between two kernels of one step, shorter than anything a person notices.
 constexpr auto kSpin = std::chrono::microseconds(30);
+// Several times what a query's step takes.
+constexpr auto kLongestHold = std::chrono::milliseconds(15);
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -149,27 +152,49 @@ class Pool {
 
 thread_local bool Pool::inside = false;
 
+// Where threads that compute alone let others go ahead.
+class Gate {
+ public:
+  void hold(bool hold) {
+    std::lock_guard lock(mutex_);
+    holders_ += hold ? 1 : -1;
+    if (holders_ == 0) opened_.notify_all();
+  }
+  void pass() {
+    if (holders_.load(std::memory_order_relaxed) == 0) return;
+    std::unique_lock lock(mutex_);
+    opened_.wait_for(lock, kLongestHold, [&] { return holders_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  std::atomic<int> holders_{0};
+};
+
 std::atomic<Pool*> the_pool{nullptr};
+std::atomic<Gate*> the_gate{nullptr};
 std::atomic<int> wanted_threads{0};
 thread_local bool is_alone = false;
 
 // The child of a fork has none of the parent's threads, and perhaps a locked mutex: it starts anew.
-void forget_pool() {
+void forget_all() {
   the_pool.store(nullptr, std::memory_order_relaxed);
+  the_gate.store(nullptr, std::memory_order_relaxed);
   Pool::inside = false;
 }
 
-Pool& pool() {
+// The process's own of either, made when it is first asked for and deliberately never deleted.
+template <class T>
+T& only(std::atomic<T*>& place) {
   static std::mutex making;
   static std::once_flag watch_forks;
-  Pool* existing = the_pool.load(std::memory_order_acquire);
+  T* existing = place.load(std::memory_order_acquire);
   if (existing) return *existing;
-  std::call_once(watch_forks, [] { pthread_atfork(nullptr, nullptr, forget_pool); });
+  std::call_once(watch_forks, [] { pthread_atfork(nullptr, nullptr, forget_all); });
   std::lock_guard lock(making);
-  if (!the_pool.load(std::memory_order_acquire)) {
-    the_pool.store(new Pool, std::memory_order_release);  // deliberately never deleted
-  }
-  return *the_pool.load(std::memory_order_acquire);
+  if (!place.load(std::memory_order_acquire)) place.store(new T, std::memory_order_release);
+  return *place.load(std::memory_order_acquire);
 }
 
 }  // namespace
@@ -179,6 +204,12 @@ void set_num_threads(int count) {
 }
 
 void set_alone(bool alone) { is_alone = alone; }
+
+void hold_alone(bool hold) { only(the_gate).hold(hold); }
+
+void pass_gate() {
+  if (is_alone) only(the_gate).pass();
+}
 
 int num_threads() {
   if (is_alone || Pool::inside) return 1;
@@ -198,7 +229,7 @@ void detail::run_tasks(int64_t count, TaskFn task, void* context) {
     return;
   }
   Pool::inside = true;
-  pool().run(count, task, context, threads);
+  only(the_pool).run(count, task, context, threads);
   Pool::inside = false;
 }
 

@@ -19,6 +19,11 @@ int num_threads();
 // Whether this thread computes alone from now on, so that several callers run side by side.
 void set_alone(bool alone);
 
+// Threads that compute alone wait at their next gate as long as anybody holds them, but never long:
+// whoever holds them all the time leaves them a share.
+void hold_alone(bool hold);
+void pass_gate();
+
 namespace detail {
 using TaskFn = void (*)(void* context, int64_t index, int worker);
 void run_tasks(int64_t count, TaskFn task, void* context);

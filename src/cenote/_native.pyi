@@ -31,6 +31,13 @@ def num_threads() -> int: ...
 def set_alone(alone: bool) -> None:
     """Whether the kernels that this thread calls use no other threads from now on."""
 
+def hold_alone(hold: bool) -> None:
+    """Threads that compute alone wait at their next gate, between two kernels of a `LayerStack`,
+    until everybody who held them (True) has let go (False), but for some milliseconds at most."""
+
+def pass_gate() -> None:
+    """A gate for what is no `LayerStack`."""
+
 def peak(kind: str, seconds: float = 0.2) -> float:
     """Operations a second of the level's product instructions on registers alone, all threads."""
 

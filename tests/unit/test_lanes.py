@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def test_a_step_that_is_over_is_forgotten_at_once(tiny_colbert: Path) -> None:
                 late(key, [101, 2000, 102], [[101, *range(2000, 2000 + n)] for n in range(60)])
             )
         assert all(output.error_code is None for output in run(core).values())
-        assert not [one for one in gc.get_objects() if isinstance(one, (Flight, StepWork))]
+        assert not [one for one in gc.get_objects() if type(one) in (Flight, StepWork)]
     finally:
         gc.enable()
 
@@ -143,18 +144,65 @@ def test_few_tokens_are_not_divided(tiny_bert: Path) -> None:
     assert len(run(core)) == 3
 
 
-def test_steps_take_turns_while_queries_come_beside_bulk_work(tiny_bert: Path) -> None:
+def query(name: str) -> EngineRequest:
+    return EngineRequest(name, EnginePrompt([101, 2000 + len(name), 102]), EMBED)
+
+
+def test_a_query_goes_ahead_of_bulk_work_under_way(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     core = new_core(tiny_bert)
-    bulk = prompts(60)
-    core.add(bulk)
+    goes_on = threading.Event()
+
+    def wait(work: StepWork) -> None:
+        if "query" not in names(work):
+            assert goes_on.wait(TIMEOUT)
+
+    instead_of_forward(core, monkeypatch, wait)
+    core.add(prompts(60))
     core.launch()
     assert len(core.flights) == 2
-    core.land()
-    core.add([EngineRequest("query", EnginePrompt([101, 2000, 102]), EMBED)])
-    while len(core.flights) > 0:
-        core.land()  # those that had begun
-        core.launch()
-        assert len(core.flights) <= 1
+    core.add([query("query")])
+    assert [output.request_id for output in core.step().outputs] == ["query"]
+    assert len(core.flights) == 2  # nothing of the bulk work has ended, and nothing was lost
+    goes_on.set()
+    assert len(run(core)) == 60
+
+
+def test_queries_that_never_end_leave_room_for_bulk_work(tiny_bert: Path) -> None:
+    core = new_core(tiny_bert)
+    core.add(prompts(200))
+    core.launch()
+    left, asked, until = 200, 0, time.monotonic() + TIMEOUT
+    while left:
+        asked += 1
+        assert time.monotonic() < until
+        core.add([query("q" * asked)])
+        left -= sum(output.request_id.isdigit() for output in core.step().outputs)
+    run(core)
+    assert not core.has_work
+
+
+def test_a_small_rerank_goes_ahead_as_a_whole(
+    tiny_colbert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = new_core(tiny_colbert)
+    goes_on = threading.Event()
+
+    def wait(work: StepWork) -> None:
+        if not names(work) & {"small", "small.0"}:
+            assert goes_on.wait(TIMEOUT)
+
+    instead_of_forward(core, monkeypatch, wait)
+    core.add(late("large", [101, 2000, 102], [[101, *range(2000, 2000 + n)] for n in range(60)]))
+    core.launch()
+    core.add(late("small", [101, 2001, 102], [[101, 2002, 2003]]))
+    answered: list[str] = []
+    while "small.0" not in answered:
+        answered += [output.request_id for output in core.step().outputs]
+    assert answered == ["small", "small.0"]
+    goes_on.set()
+    run(core)
     assert not core.has_work
 
 

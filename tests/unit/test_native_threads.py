@@ -165,3 +165,28 @@ def test_a_thread_can_compute_alone(product: Product) -> None:
         assert native.num_threads() == 3
     finally:
         native.set_num_threads(before)
+
+
+def test_a_thread_alone_waits_at_a_gate_while_it_is_held_but_not_for_ever() -> None:
+    waited: list[float] = []
+
+    def alone() -> None:
+        native.set_alone(True)
+        began = time.perf_counter()
+        native.pass_gate()
+        waited.append(time.perf_counter() - began)
+        native.set_alone(False)
+
+    native.hold_alone(True)
+    native.hold_alone(True)
+    native.hold_alone(False)  # another one still holds
+    try:
+        thread = threading.Thread(target=alone)
+        thread.start()
+        native.pass_gate()  # not for threads that share their work
+        thread.join(30)
+    finally:
+        native.hold_alone(False)
+    assert waited[0] > 0.01
+    alone()  # nobody holds
+    assert len(waited) == 2

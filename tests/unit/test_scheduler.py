@@ -338,7 +338,7 @@ def test_mass_aborts_leave_nothing_behind() -> None:
     made = scheduler()
     made.add([request(str(i), ids=[i, 1]) for i in range(1000)], 0.0)
     made.abort([str(i) for i in range(1000)])
-    assert len(made._waiting._heap) <= 64
+    assert sum(map(len, made._waiting._heaps.values())) <= 64
     assert made._waiting.num_tokens == 0
     assert not made._runs._by_input
     assert not made._runs
@@ -463,6 +463,34 @@ def test_a_query_runs_without_bulk_work_which_then_runs_in_short_steps_while_que
     finish(made, step)
     assert run_tokens(made, 0.2) == LEAST_TOKENS
     assert run_tokens(made, 0.2 + LATELY_SECONDS) == 1024
+
+
+def test_where_steps_can_pause_bulk_work_has_whole_steps_beside_queries() -> None:
+    made = Scheduler(1024, 100, pace=Pace(1e-3, can_pause=True))
+    made.add(bulk(), 0.0)
+    made.add([request("query")], 0.1)
+    assert made.schedule(0.1, small_only=True).num_tokens == 4
+    assert not made.waits(small=True)
+    assert made.schedule(0.1).num_tokens == 1024
+
+
+def test_small_requests_are_taken_past_bulk_work_that_is_due() -> None:
+    made = busy()
+    made.add(bulk(), 0.0)
+    made.add([request("query"), request("second")], 5.0)
+    made.add([request("third", priority=-1)], 6.0)
+    assert names(made.schedule(9.0, small_only=True)) == ["third", "query", "second"]
+    assert names(made.schedule(9.0, small_only=True)) == []
+    assert made.waits(small=False)
+
+
+def test_bulk_work_that_a_query_waits_for_as_well_is_small() -> None:
+    made = busy()
+    made.add(bulk(), 0.0)
+    made.add([request("query", ids=bulk()[30].prompt.token_ids)], 0.1)
+    assert made.waits(small=True)
+    step = made.schedule(0.1, small_only=True)
+    assert finish(made, step) == ["bulk30", "query"]
 
 
 def run_tokens(made: Scheduler, now: float) -> int:

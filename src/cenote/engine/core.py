@@ -16,6 +16,7 @@ from cenote.config.engine import EngineConfig
 from cenote.engine.answers import failure, guilty, outputs_of
 from cenote.engine.chunked_prompts import ChunkedPrompts
 from cenote.engine.flights import Flight, Flights, StepRunner
+from cenote.engine.launch import can_launch, launch
 from cenote.engine.messages import (
     EngineOutput,
     EngineOutputs,
@@ -72,6 +73,7 @@ class EngineCore:
         prompts = WholePrompts() if info.kv is None else ChunkedPrompts(info.kv)
         self.scheduler = Scheduler(info.step_tokens, config.max_num_seqs, prompts)
         self.flights = Flights(self.runner, info.lanes, landed)
+        self.scheduler.pace.can_pause = self.flights.can_pause
         self.ready = EngineReady(
             supported_tasks=list(info.supported_tasks),
             embedding_size=info.embedding_size,
@@ -94,7 +96,9 @@ class EngineCore:
     @property
     def can_step(self) -> bool:
         """Whether `step` would do something now, rather than wait for a step under way."""
-        return bool(self._refused) or self.flights.has_landed or self._can_launch
+        if self._refused or self.flights.has_landed:
+            return True
+        return can_launch(self.scheduler, self.flights)
 
     def add(self, requests: Sequence[EngineRequest]) -> None:
         """Queues a submission, or refuses it as a whole: the next step tells which.
@@ -102,19 +106,17 @@ class EngineCore:
         The runner is told of score groups at once, so that a document that is aborted before it
         was ever scheduled still releases its use of the query.
         """
+        queued: list[str] = []
         try:
             for request in requests:
                 self._check(request)
             self.scheduler.add(requests, time.monotonic())
-        except CenoteError as error:
-            self._refused += [failure(request.request_id, error) for request in requests]
-            return
-        try:
+            queued = [request.request_id for request in requests]
             for request in requests:
                 if request.params.late_interaction is not None:
                     self.runner.add_request(request.request_id, request.params)
         except CenoteError as error:
-            self.scheduler.abort([request.request_id for request in requests])
+            self.scheduler.abort(queued)
             self._refused += [failure(request.request_id, error) for request in requests]
 
     def _check(self, request: EngineRequest) -> None:
@@ -147,19 +149,9 @@ class EngineCore:
         self.launch()
         return self.land()
 
-    @property
-    def _can_launch(self) -> bool:
-        take_turns = self.scheduler.pace.is_mixed(time.monotonic())
-        return self.scheduler.can_schedule and self.flights.has_room(at_once=take_turns)
-
     def launch(self) -> None:
-        """Starts steps while there is room; queries beside bulk work end sooner taking turns."""
-        while self._can_launch:
-            now = time.monotonic()
-            take_turns = self.scheduler.pace.is_mixed(now)
-            share = self.flights.share(self.scheduler.waiting_tokens, at_once=take_turns)
-            step = self.scheduler.schedule(now, share)
-            self.flights.start(step, at_once=take_turns or not self.scheduler.can_schedule)
+        """Starts what may start."""
+        launch(self.scheduler, self.flights)
 
     def land(self) -> EngineOutputs:
         """Ends a step, if any is under way."""

@@ -1,8 +1,8 @@
 """Steps under way: one on all threads, or several side by side, each on a lane of its own.
 
-Steps may end in another order than they started in, but one with documents of late interaction
-ends after all that started before it, since its queries may be in those. It knows no queue and no
-clients.
+A step may also go ahead of those on lanes: they pause between two kernels, and it gets all threads.
+Steps may end in another order than they started in, but documents of late interaction end after the
+step that their query is in. It knows no queue and no clients.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cenote.engine.pace import SHARE_TOKENS
-from cenote.runner.lanes import Lanes
+from cenote.runner.lanes import Lanes, pausing
 from cenote.step import PooledResult, ScheduledStep
 
 if TYPE_CHECKING:
@@ -44,11 +44,10 @@ class Flight:
     end: Callable[[], list[PooledResult]] = list
     seconds: float = 0.0
 
-    @property
-    def has_documents(self) -> bool:
-        """Whether it needs the vectors of queries."""
+    def keys(self, mode: str) -> set[str]:
+        """Names of the queries that are in it, or that documents in it need."""
         parts = (request.params.late_interaction for request in self.step.requests)
-        return any(part is not None and part.mode == "score_doc" for part in parts)
+        return {part.query_key for part in parts if part is not None and part.mode == mode}
 
 
 class Flights:
@@ -61,26 +60,40 @@ class Flights:
         self._landed = landed
         self._lanes = Lanes(count) if count > 1 else None
         self._flying: list[Flight] = []
+        self.has_gone_ahead = False  # since another was last started or ended
 
     def __len__(self) -> int:
         return len(self._flying)
 
-    def has_room(self, *, at_once: bool) -> bool:
-        """Whether another step may start; `at_once`: on all threads. Of those that are over some
-        may still wait for others."""
-        if self._lanes is None or at_once:
+    @property
+    def can_pause(self) -> bool:
+        """Whether a step may go ahead of others."""
+        return self._lanes is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another step may start. Of those that are over some may still wait for others."""
+        if self._lanes is None:
             return not self._flying
         running = sum(not flight.forward.done() for flight in self._flying)
         return running < self._count and len(self._flying) < 2 * self._count
 
-    def share(self, waiting: int, *, at_once: bool) -> int:
+    def share(self, waiting: int) -> int:
         """Into how many steps the engine's threads are divided, where so many tokens wait."""
         few = waiting <= self._count * SHARE_TOKENS
-        return 1 if at_once or (few and not self._flying) else self._count
+        return 1 if few and not self._flying else self._count
 
-    def start(self, step: ScheduledStep, *, at_once: bool) -> None:
-        """Starts a step on a lane, or gives it all threads `at_once` if they are free."""
-        if self._lanes is None or (at_once and not self._flying):
+    def start_ahead(self, step: ScheduledStep) -> None:
+        """Gives a step all threads: what is on lanes pauses while it runs, which is next."""
+        flight = self.at_once(step)
+        flight.end = partial(self._ahead, step)
+        self._flying.insert(0, flight)
+        self.has_gone_ahead = True
+
+    def start(self, step: ScheduledStep, *, is_lone: bool) -> None:
+        """Starts a step on a lane, or gives a lone one all threads if they are free."""
+        self.has_gone_ahead = False
+        if self._lanes is None or (is_lone and not self._flying):
             self._flying.append(self.at_once(step))
             return
         try:
@@ -100,6 +113,10 @@ class Flights:
         flight = Flight(step, 1, end=partial(self._runner.execute, step))
         flight.forward.set_result(None)
         return flight
+
+    def _ahead(self, step: ScheduledStep) -> list[PooledResult]:
+        with pausing():
+            return self._runner.execute(step)
 
     def _fly(self, flight: Flight, work: StepWork) -> None:
         started = time.perf_counter()
@@ -123,10 +140,15 @@ class Flights:
             wait(flying, return_when=FIRST_COMPLETED)
             flight = self._ready()
         self._flying.remove(flight)
+        self.has_gone_ahead &= flight.lanes == 1
         return flight
 
     def _ready(self) -> Flight | None:
-        for place, flight in enumerate(self._flying):
-            if flight.forward.done() and (place == 0 or not flight.has_documents):
-                return flight
-        return None
+        return next((flight for flight in self._flying if self._may_end(flight)), None)
+
+    def _may_end(self, flight: Flight) -> bool:
+        if not flight.forward.done():
+            return False
+        needed = flight.keys("score_doc")
+        others = (other for other in self._flying if other is not flight)
+        return not needed or all(needed.isdisjoint(one.keys("cache_query")) for one in others)

@@ -2,7 +2,8 @@
 
 A step can't be stopped, so whoever comes while one runs waits for its end. Work that isn't due yet
 is therefore not added to a step with a small submission, and, as long as those keep coming, fills
-others only as far as products need to run at their full rate. It knows no requests and no clock.
+others only as far as products need to run at their full rate: unless steps can pause for it, which
+leaves bulk work its full steps. It knows no requests and no clock.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Pace:
     measured speed."""
 
     seconds_per_token: float = 1e-4
+    can_pause: bool = False
     last_small: float = -math.inf
     last_bulk: float = -math.inf
 
@@ -85,7 +87,7 @@ class Pace:
     def fill(self, most: int, share: int, now: float) -> int:
         """Tokens in a step after which only what is due is added to it; `most` is its budget, and
         `share` such steps run side by side."""
-        if now - self.last_small > LATELY_SECONDS:
+        if self.can_pause or now - self.last_small > LATELY_SECONDS:
             return most
         due_in_time = int(STEP_SECONDS / self.seconds_per_token / share)
         return min(most, max(LEAST_TOKENS, due_in_time))

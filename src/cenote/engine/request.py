@@ -74,6 +74,7 @@ class Request:
     alone: bool = False
     started: float = 0.0
     queue_entry: int = field(default=-1)
+    queued_as_small: bool = False
 
     @property
     def num_tokens(self) -> int:

@@ -16,14 +16,7 @@ from dataclasses import dataclass, field
 from cenote.engine.messages import EngineRequest
 from cenote.engine.pace import Pace, budget, due
 from cenote.engine.prompts import Prompts, WholePrompts
-from cenote.engine.request import (
-    Ended,
-    Request,
-    RequestState,
-    Submission,
-    Waiter,
-    spread_begun,
-)
+from cenote.engine.request import Ended, Request, RequestState, Submission, Waiter, spread_begun
 from cenote.engine.runs import Runs
 from cenote.engine.score_groups import ScoreGroups
 from cenote.engine.waiting import WaitingQueue
@@ -82,8 +75,8 @@ class Scheduler:
         if is_new:
             if self._groups.add(run):
                 self._enqueue(run)
-        elif rank < run.rank:
-            run.rank = rank
+        elif rank < run.rank or run.is_small != run.queued_as_small:
+            run.rank = min(rank, run.rank)
             self._waiting.push(run)
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -93,10 +86,11 @@ class Scheduler:
 
     # --- one step ---------------------------------------------------------------------------------
 
-    def schedule(self, now: float, share: int = 1) -> ScheduledStep:
+    def schedule(self, now: float, share: int = 1, *, small_only: bool = False) -> ScheduledStep:
         """The next step, and the ids that ended since the step before. May have no requests.
 
         `share`: how many such steps divide the engine's threads and what waits among them.
+        `small_only`: bulk work waits, even if it is due.
         """
         chosen: list[ScheduledRequest] = []
         unfinished: list[Request] = []
@@ -105,7 +99,7 @@ class Scheduler:
         fill = self.pace.fill(most, share, now)
         self.prompts.begin_step()
         while len(chosen) < self.max_requests and tokens_left > 0:
-            request = self._waiting.pop()
+            request = self._waiting.pop(small_only=small_only)
             if request is None:
                 break
             used = most - tokens_left
@@ -235,6 +229,10 @@ class Scheduler:
     def can_schedule(self) -> bool:
         """Whether `schedule` would give a step that runs something or tells the runner."""
         return bool(self._waiting or self._failed or self._finished_ids or self._preempted_ids)
+
+    def waits(self, *, small: bool) -> bool:
+        """Whether a small request, or one of bulk work, may be scheduled."""
+        return self._waiting.has(small=small)
 
     @property
     def is_busy(self) -> bool:

@@ -7,6 +7,8 @@ One setting per process, made once by whoever loads the model. It knows no opera
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -58,6 +60,23 @@ def compute_alone(alone: bool) -> None:
     """Whether the kernels that this thread calls use no other threads from now on."""
     if _native is not None:
         _native.set_alone(alone)
+
+
+@contextmanager
+def ahead_of_others() -> Iterator[None]:
+    """The kernels that threads call which compute alone stand still meanwhile, or soon will."""
+    module = compiled()
+    module.hold_alone(True)
+    try:
+        yield
+    finally:
+        module.hold_alone(False)
+
+
+def pass_gate() -> None:
+    """Lets others go ahead, between two kernels of a thread that computes alone."""
+    if _native is not None:
+        _native.pass_gate()
 
 
 def describe() -> str:

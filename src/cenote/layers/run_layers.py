@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from cenote.kernels import backend
 from cenote.kernels.attention import AttentionTerms
 from cenote.kernels.layers import LayerStack, LayerWeights
 from cenote.layers.linear import Linear
@@ -46,6 +47,7 @@ class RunLayers:
         whole = batch.whole()
         for layer in before:
             hidden = layer(hidden, whole, terms)
+            backend.pass_gate()
         out: Tensor = last(hidden, batch, terms)
         return out
 

@@ -1,0 +1,38 @@
+"""Which steps start now. Queries go ahead of bulk work under way, where that can pause.
+
+It knows no clients, and leaves it to the scheduler what is in a step.
+"""
+
+from __future__ import annotations
+
+import time
+
+from cenote.engine.flights import Flights
+from cenote.engine.scheduler import Scheduler
+
+
+def can_launch(scheduler: Scheduler, flights: Flights) -> bool:
+    """Whether `launch` would start a step."""
+    return _goes_ahead(scheduler, flights) or (scheduler.can_schedule and flights.has_room)
+
+
+def launch(scheduler: Scheduler, flights: Flights) -> None:
+    """Starts steps while there is room. One that goes ahead is to be ended before others start."""
+    while can_launch(scheduler, flights):
+        now = time.monotonic()
+        if _goes_ahead(scheduler, flights):
+            flights.start_ahead(scheduler.schedule(now, small_only=True))
+            return
+        step = scheduler.schedule(now, flights.share(scheduler.waiting_tokens))
+        flights.start(step, is_lone=not scheduler.can_schedule)
+
+
+def _goes_ahead(scheduler: Scheduler, flights: Flights) -> bool:
+    """Whether queries wait that bulk work can let pass. Between two of them a step of it may end or
+    start: queries that never end don't keep it from running."""
+    if not (flights.can_pause and scheduler.waits(small=True)):
+        return False
+    if not scheduler.pace.is_mixed(time.monotonic()):
+        return False
+    may_start = flights.has_room and scheduler.waits(small=False)
+    return not (flights.has_gone_ahead and (flights.has_landed or may_start))
