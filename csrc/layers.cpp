@@ -1,3 +1,4 @@
+// Groups of sequences, one after another or side by side, each from the first layer to the last.
 #include "layers.hpp"
 
 #include <algorithm>
