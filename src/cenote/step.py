@@ -72,12 +72,14 @@ class ScheduledStep:
     """All that one step runs, and what ended since the step before.
 
     `finished_ids` are finished, failed or aborted for good; `preempted_ids` went back to waiting
-    and will be scheduled again. The runner is told of the two apart, in this order.
+    and will be scheduled again. The runner is told of the two apart, in this order. `is_bulk`: it
+    has requests of a large submission in it.
     """
 
     requests: list[ScheduledRequest]
     finished_ids: set[str] = field(default_factory=set)
     preempted_ids: set[str] = field(default_factory=set)
+    is_bulk: bool = False
 
     @property
     def num_tokens(self) -> int:

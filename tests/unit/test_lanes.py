@@ -169,6 +169,27 @@ def test_a_query_goes_ahead_of_bulk_work_under_way(
     assert len(run(core)) == 60
 
 
+def test_a_query_passes_bulk_work_that_began_long_ago(
+    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = new_core(tiny_bert)
+    goes_on = threading.Event()
+
+    def wait(work: StepWork) -> None:
+        if "query" not in names(work):
+            assert goes_on.wait(TIMEOUT)
+
+    instead_of_forward(core, monkeypatch, wait)
+    core.add(prompts(8, length=100))
+    core.launch()
+    begun = set(core.scheduler.running)
+    core.abort([str(n) for n in range(8) if str(n) not in begun])  # nothing of it is left to wait
+    core.add([query("query")])
+    assert [output.request_id for output in core.step().outputs] == ["query"]
+    goes_on.set()
+    assert run(core).keys() == begun
+
+
 def test_queries_that_never_end_leave_room_for_bulk_work(tiny_bert: Path) -> None:
     core = new_core(tiny_bert)
     core.add(prompts(200))

@@ -484,6 +484,13 @@ def test_small_requests_are_taken_past_bulk_work_that_is_due() -> None:
     assert made.waits(small=False)
 
 
+def test_a_query_of_low_priority_passes_nobody() -> None:
+    made = busy()
+    made.add(bulk(), 0.0)
+    made.add([request("query", priority=1)], 5.0)
+    assert not made.waits(small=True)
+
+
 def test_bulk_work_that_a_query_waits_for_as_well_is_small() -> None:
     made = busy()
     made.add(bulk(), 0.0)

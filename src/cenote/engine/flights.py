@@ -78,6 +78,11 @@ class Flights:
         running = sum(not flight.forward.done() for flight in self._flying)
         return running < self._count and len(self._flying) < 2 * self._count
 
+    @property
+    def has_bulk(self) -> bool:
+        """Whether bulk work is running on lanes."""
+        return any(one.step.is_bulk and not one.forward.done() for one in self._flying)
+
     def share(self, waiting: int) -> int:
         """Into how many steps the engine's threads are divided, where so many tokens wait."""
         few = waiting <= self._count * SHARE_TOKENS

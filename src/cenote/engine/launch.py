@@ -28,11 +28,12 @@ def launch(scheduler: Scheduler, flights: Flights) -> None:
 
 
 def _goes_ahead(scheduler: Scheduler, flights: Flights) -> bool:
-    """Whether queries wait that bulk work can let pass. Between two of them a step of it may end or
-    start: queries that never end don't keep it from running."""
+    """Whether queries wait that bulk work, on lanes or waiting as well, can let pass. Between two
+    of them a step of it may end or start: queries that never end don't keep it from running."""
     if not (flights.can_pause and scheduler.waits(small=True)):
         return False
-    if not scheduler.pace.is_mixed(time.monotonic()):
+    is_bulk_waiting = scheduler.waits(small=False)
+    if not (flights.has_bulk or is_bulk_waiting):
         return False
-    may_start = flights.has_room and scheduler.waits(small=False)
-    return not (flights.has_gone_ahead and (flights.has_landed or may_start))
+    is_its_turn = flights.has_landed or (flights.has_room and is_bulk_waiting)
+    return not (flights.has_gone_ahead and is_its_turn)

@@ -62,7 +62,6 @@ class Pace:
     seconds_per_token: float = 1e-4
     can_pause: bool = False
     last_small: float = -math.inf
-    last_bulk: float = -math.inf
 
     def arrived(self, tokens: int, now: float) -> bool:
         """A submission of so many tokens has come; whether it is a small one."""
@@ -71,23 +70,13 @@ class Pace:
             self.last_small = now
         return is_small
 
-    def chosen(self, now: float, *, is_small: bool) -> None:
-        """A request has been put into a step."""
-        if not is_small:
-            self.last_bulk = now
-
-    def is_mixed(self, now: float) -> bool:
-        """Whether there is bulk work, and small submissions that are not to wait for it."""
-        return min(self.last_small, self.last_bulk) >= now - LATELY_SECONDS
-
     def ran(self, tokens: int, seconds: float) -> None:
         """So many tokens took the engine so long."""
         self.seconds_per_token += _SMOOTHING * (seconds / tokens - self.seconds_per_token)
 
-    def fill(self, most: int, share: int, now: float) -> int:
-        """Tokens in a step after which only what is due is added to it; `most` is its budget, and
-        `share` such steps run side by side."""
+    def fill(self, most: int, now: float) -> int:
+        """Tokens in a step after which only what is due is added to it; `most` is its budget."""
         if self.can_pause or now - self.last_small > LATELY_SECONDS:
             return most
-        due_in_time = int(STEP_SECONDS / self.seconds_per_token / share)
+        due_in_time = int(STEP_SECONDS / self.seconds_per_token)
         return min(most, max(LEAST_TOKENS, due_in_time))

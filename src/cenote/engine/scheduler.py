@@ -54,7 +54,8 @@ class Scheduler:
         """
         self._check(requests)
         tokens = sum(len(request.prompt.token_ids) for request in requests)
-        submission = Submission(is_small=self.pace.arrived(tokens, now))
+        gives_way = any(request.priority > 0 for request in requests)
+        submission = Submission(is_small=not gives_way and self.pace.arrived(tokens, now))
         tokens_before = 0
         for request in requests:
             since = min(request.arrival_time or now, now)
@@ -95,8 +96,9 @@ class Scheduler:
         chosen: list[ScheduledRequest] = []
         unfinished: list[Request] = []
         passed_over: list[Request] = []
+        is_bulk = False
         most = tokens_left = budget(self.max_tokens, self.waiting_tokens, share)
-        fill = self.pace.fill(most, share, now)
+        fill = self.pace.fill(most, now)
         self.prompts.begin_step()
         while len(chosen) < self.max_requests and tokens_left > 0:
             request = self._waiting.pop(small_only=small_only)
@@ -118,7 +120,7 @@ class Scheduler:
                 continue
             tokens_left -= tokens
             fill = 0 if is_small else fill
-            self.pace.chosen(now, is_small=is_small)
+            is_bulk |= not is_small
             chosen.append(self._start(request, tokens, now))
             if request.num_left:
                 unfinished.append(request)
@@ -126,7 +128,7 @@ class Scheduler:
                 break
         for request in passed_over + unfinished:
             self._waiting.push(request)
-        step = ScheduledStep(chosen, self._finished_ids, self._preempted_ids)
+        step = ScheduledStep(chosen, self._finished_ids, self._preempted_ids, is_bulk)
         self._finished_ids, self._preempted_ids = set(), set()
         return step
 
