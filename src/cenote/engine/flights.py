@@ -90,20 +90,18 @@ class Flights:
 
     def start_ahead(self, step: ScheduledStep) -> None:
         """Gives a step all threads: what is on lanes pauses while it runs, which is next."""
-        flight = self.at_once(step)
-        flight.end = partial(self._ahead, step)
-        self._flying.insert(0, flight)
         self.has_gone_ahead = True
+        flight, work = self.at_once(step), self._begin(step)
+        if work is not None:
+            flight.end = partial(self._ahead, work)
+        self._flying.insert(0, flight)
 
     def start(self, step: ScheduledStep, *, is_lone: bool) -> None:
         """Starts a step on a lane, or gives a lone one all threads if they are free."""
         self.has_gone_ahead = False
-        if self._lanes is None or (is_lone and not self._flying):
-            self._flying.append(self.at_once(step))
-            return
-        try:
-            work = self._runner.begin(step)
-        except Exception:  # which comes again when it is ended
+        alone = self._lanes is None or (is_lone and not self._flying)
+        work = None if alone else self._begin(step)
+        if self._lanes is None or work is None:
             self._flying.append(self.at_once(step))
             return
         flight = Flight(step, self._count)
@@ -119,9 +117,18 @@ class Flights:
         flight.forward.set_result(None)
         return flight
 
-    def _ahead(self, step: ScheduledStep) -> list[PooledResult]:
+    def _begin(self, step: ScheduledStep) -> StepWork | None:
+        """Tells the runner of a step, in the order in which steps were made; None where that
+        raised, which it will again when the step is run at once."""
+        try:
+            return self._runner.begin(step)
+        except Exception:
+            return None
+
+    def _ahead(self, work: StepWork) -> list[PooledResult]:
         with pausing():
-            return self._runner.execute(step)
+            self._runner.forward(work)
+            return self._runner.end(work)
 
     def _fly(self, flight: Flight, work: StepWork) -> None:
         started = time.perf_counter()
