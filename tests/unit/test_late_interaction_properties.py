@@ -1,6 +1,6 @@
 """Random lives of score groups against a simple model of them: no leak, no early release, no stale
-vector, whatever comes in whatever order. What is drawn doesn't depend on what has happened: ranks go
-by the clock, so that a life may take other turns when it is lived again.
+vector, whatever comes in whatever order. What is drawn doesn't depend on what has happened: ranks
+go by the clock, so that a life may take other turns when it is lived again.
 
 The real scheduler, core, pooling runner and late-interaction runner run; the neural network is a
 table of vectors that changes with each reload, so that a score tells which weights made it.
