@@ -14,11 +14,11 @@ class LayerStack {
   LayerStack(int64_t width, int dtype) : width_(width), dtype_(checked_dtype(dtype)) {}
 
   void add(const PackedWeight& qkv, const PackedWeight& out, const PackedWeight& up,
-           const PackedWeight& down, const Norm* attention_pre,
-           const Norm* attention_post, const Norm* mlp_pre, const Norm* mlp_post,
-           int activation, int gated, int64_t heads, int64_t kv_heads, int64_t head_dim,
-           float scale, bool causal, int64_t window_left, int64_t window_right, float softcap,
-           int64_t rotary_dim, Address cos, Address sin, int64_t max_positions, bool interleaved) {
+           const PackedWeight& down, const Norm* attention_pre, const Norm* attention_post,
+           const Norm* mlp_pre, const Norm* mlp_post, int activation, int gated, int64_t heads,
+           int64_t kv_heads, int64_t head_dim, float scale, bool causal, int64_t window_left,
+           int64_t window_right, float softcap, int64_t rotary_dim, Address cos, Address sin,
+           int64_t max_positions, bool interleaved) {
     Layer layer;
     layer.qkv = &qkv;
     layer.out = &out;
@@ -46,8 +46,7 @@ class LayerStack {
     layer.attention.window_left = window_left;
     layer.attention.window_right = window_right;
     layer.attention.softcap = softcap;
-    require(rotary_dim >= 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim,
-            "rotary_dim must be even and at most head_dim");
+    check_rotary(rotary_dim, head_dim);
     layer.rotary.rotary_dim = rotary_dim;
     layer.rotary.cos = pointer<float>(cos);
     layer.rotary.sin = pointer<float>(sin);
@@ -56,7 +55,8 @@ class LayerStack {
     layers_.push_back(layer);
   }
 
-  void run(Address hidden, Address cu_seqlens, int64_t sequences, Address positions, Address alibi_slopes, Address bias, int64_t bias_size, Address key_mask,
+  void run(Address hidden, Address cu_seqlens, int64_t sequences, Address positions,
+           Address alibi_slopes, Address bias, int64_t bias_size, Address key_mask,
            Address read_rows, Address read_cu_seqlens, bool read_trailing, Address out) const {
     require(!layers_.empty(), "a stack has at least one layer");
     LayersArgs args;
@@ -126,7 +126,8 @@ void bind_layers(nb::module_& m) {
            nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
            nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(),
            nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>())
-      .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a, nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
+      .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a,
+           nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
            "key_mask"_a = 0, "read_rows"_a = 0, "read_cu_seqlens"_a = 0, "read_trailing"_a = false,
            "out"_a = 0);
 }

@@ -152,8 +152,7 @@ void embedding(Address ids, int64_t tokens, int64_t hidden, int dtype, Address w
 void rotary(Address x, int dtype, int64_t row_stride, int64_t tokens, int64_t heads,
             int64_t head_dim, int64_t rotary_dim, Address cos, Address sin, int64_t max_positions,
             Address positions, bool interleaved) {
-  require(rotary_dim >= 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim,
-          "rotary_dim must be even and at most head_dim");
+  check_rotary(rotary_dim, head_dim);
   RotaryArgs args;
   args.x = pointer<void>(x);
   args.dtype = checked_dtype(dtype);

@@ -42,6 +42,11 @@ inline void check_heads(int64_t heads, int64_t kv_heads, int64_t head_dim, float
   require(scale > 0, "attention's scale must be above 0");
 }
 
+inline void check_rotary(int64_t rotary_dim, int64_t head_dim) {
+  require(rotary_dim >= 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim,
+          "rotary_dim must be even and at most head_dim");
+}
+
 inline void check_offsets(const int32_t* cu, int64_t count, const char* message) {
   for (int64_t i = 0; i < count; ++i) require(cu[0] >= 0 && cu[i] <= cu[i + 1], message);
 }

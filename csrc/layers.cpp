@@ -198,13 +198,13 @@ class Journey {
     const AttentionArgs& rules = layer.attention;
     const bool positional = rules.causal || rules.window_left >= 0 || rules.window_right >= 0 ||
                             args_.alibi_slopes || args_.bias;
+    const int64_t bytes = context_width(layer) * element_;
     char* context = context_;
     if (args_.read.trailing || !positional) {
-      gather(qkv_, layer.qkv->out_features * element_, context_width(layer) * element_, read_context_);
+      gather(qkv_, layer.qkv->out_features * element_, bytes, read_context_);
       attend(layer, read_context_, context_width(layer), read_cu_seqlens_, context_);
     } else {
       attend(layer, qkv_, layer.qkv->out_features, cu_seqlens_, context_);
-      const int64_t bytes = context_width(layer) * element_;
       gather(context_, bytes, bytes, read_context_);
       context = read_context_;
     }

@@ -148,17 +148,23 @@ def query(name: str) -> EngineRequest:
     return EngineRequest(name, EnginePrompt([101, 2000 + len(name), 102]), EMBED)
 
 
+def held(core: EngineCore, monkeypatch: pytest.MonkeyPatch, *, but: set[str]) -> threading.Event:
+    """Steps without any of the requests `but` don't run before the event is set."""
+    goes_on = threading.Event()
+
+    def wait(work: StepWork) -> None:
+        if not names(work) & but:
+            assert goes_on.wait(TIMEOUT)
+
+    instead_of_forward(core, monkeypatch, wait)
+    return goes_on
+
+
 def test_a_query_goes_ahead_of_bulk_work_under_way(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = new_core(tiny_bert)
-    goes_on = threading.Event()
-
-    def wait(work: StepWork) -> None:
-        if "query" not in names(work):
-            assert goes_on.wait(TIMEOUT)
-
-    instead_of_forward(core, monkeypatch, wait)
+    goes_on = held(core, monkeypatch, but={"query"})
     core.add(prompts(60))
     core.launch()
     assert len(core.flights) == 2
@@ -173,13 +179,7 @@ def test_a_query_passes_bulk_work_that_began_long_ago(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = new_core(tiny_bert)
-    goes_on = threading.Event()
-
-    def wait(work: StepWork) -> None:
-        if "query" not in names(work):
-            assert goes_on.wait(TIMEOUT)
-
-    instead_of_forward(core, monkeypatch, wait)
+    goes_on = held(core, monkeypatch, but={"query"})
     core.add(prompts(8, length=100))
     core.launch()
     begun = set(core.scheduler.running)
@@ -208,13 +208,7 @@ def test_a_small_rerank_goes_ahead_as_a_whole(
     tiny_colbert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = new_core(tiny_colbert)
-    goes_on = threading.Event()
-
-    def wait(work: StepWork) -> None:
-        if not names(work) & {"small", "small.0"}:
-            assert goes_on.wait(TIMEOUT)
-
-    instead_of_forward(core, monkeypatch, wait)
+    goes_on = held(core, monkeypatch, but={"small", "small.0"})
     core.add(late("large", [101, 2000, 102], [[101, *range(2000, 2000 + n)] for n in range(60)]))
     core.launch()
     core.add(late("small", [101, 2001, 102], [[101, 2002, 2003]]))

@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from cenote.engine.pace import SHARE_TOKENS
-from cenote.runner.lanes import Lanes, pausing
+from cenote.kernels import backend
+from cenote.runner.lanes import Lanes
 from cenote.step import PooledResult, ScheduledStep
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Flights:
             return None
 
     def _ahead(self, work: StepWork) -> list[PooledResult]:
-        with pausing():
+        with backend.ahead_of_others():
             self._runner.forward(work)
             return self._runner.end(work)
 

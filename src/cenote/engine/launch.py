@@ -18,13 +18,13 @@ def can_launch(scheduler: Scheduler, flights: Flights) -> bool:
 
 def launch(scheduler: Scheduler, flights: Flights) -> None:
     """Starts steps while there is room. One that goes ahead is to be ended before others start."""
-    while can_launch(scheduler, flights):
-        now = time.monotonic()
-        if _goes_ahead(scheduler, flights):
-            flights.start_ahead(scheduler.schedule(now, small_only=True))
+    while not _goes_ahead(scheduler, flights):
+        if not (scheduler.can_schedule and flights.has_room):
             return
-        step = scheduler.schedule(now, flights.share(scheduler.waiting_tokens))
+        share = flights.share(scheduler.waiting_tokens)
+        step = scheduler.schedule(time.monotonic(), share)
         flights.start(step, is_lone=not scheduler.can_schedule)
+    flights.start_ahead(scheduler.schedule(time.monotonic(), small_only=True))
 
 
 def _goes_ahead(scheduler: Scheduler, flights: Flights) -> bool:

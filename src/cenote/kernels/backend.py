@@ -64,7 +64,8 @@ def compute_alone(alone: bool) -> None:
 
 @contextmanager
 def ahead_of_others() -> Iterator[None]:
-    """The kernels that threads call which compute alone stand still meanwhile, or soon will."""
+    """Threads that compute alone stand still meanwhile, from their next kernel on; never for long,
+    so that whoever comes all the time leaves them a share."""
     module = compiled()
     module.hold_alone(True)
     try:

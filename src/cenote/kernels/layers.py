@@ -21,7 +21,7 @@ from cenote.kernels.backend import DTYPE_CODES
 from cenote.kernels.linear import GATE_CODES, Gate, LinearWeight
 from cenote.kernels.norm import NormWeight
 
-# The norm before a part of a layer, and the one behind its residual sum.
+# Of a layer's attention, and of its MLP.
 Norms = tuple[NormWeight | None, NormWeight | None]
 
 
@@ -46,8 +46,8 @@ class LayerWeights:
     down: LinearWeight
     activation: str
     gate: Gate
-    attention_norms: Norms
-    mlp_norms: Norms
+    pre_norms: Norms
+    post_norms: Norms
     rotary: RotaryTables | None
 
 
@@ -127,7 +127,7 @@ class LayerStack:
 
 def _is_native(layer: LayerWeights) -> bool:
     weights = (layer.qkv, layer.out, layer.up, layer.down)
-    norms = (*layer.attention_norms, *layer.mlp_norms)
+    norms = (*layer.pre_norms, *layer.post_norms)
     return (
         all(weight.packed is not None for weight in weights)
         and all(norm is None or norm.native is not None for norm in norms)
@@ -138,8 +138,9 @@ def _is_native(layer: LayerWeights) -> bool:
 
 def _add(native: Any, layer: LayerWeights) -> None:
     spec, rotary = layer.spec, layer.rotary
-    before, behind = zip(layer.attention_norms, layer.mlp_norms, strict=True)
-    pre, post = ([norm and norm.native for norm in norms] for norms in (before, behind))
+    pre, post = (
+        [norm and norm.native for norm in norms] for norms in (layer.pre_norms, layer.post_norms)
+    )
     native.add(
         layer.qkv.packed,
         layer.out.packed,

@@ -69,11 +69,14 @@ class RunLayers:
         return not any(rotary.is_stretched(batch) for rotary in self._rotaries)
 
     @cached_property
-    def _products(self) -> list[Linear]:
-        found = (module for layer in self._layers for module in layer.modules())
-        return [module for module in found if isinstance(module, Linear)]
+    def _modules(self) -> set[nn.Module]:
+        return {module for layer in self._layers for module in layer.modules()}
 
     @cached_property
-    def _rotaries(self) -> set[Rotary]:
-        found = (module for layer in self._layers for module in layer.modules())
-        return {module for module in found if isinstance(module, Rotary) and module.varies}
+    def _products(self) -> list[Linear]:
+        return [module for module in self._modules if isinstance(module, Linear)]
+
+    @cached_property
+    def _rotaries(self) -> list[Rotary]:
+        found = (module for module in self._modules if isinstance(module, Rotary))
+        return [rotary for rotary in found if rotary.varies]

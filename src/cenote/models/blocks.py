@@ -22,6 +22,9 @@ from cenote.layers.rotary import Rotary
 # What makes a norm of a size, with an epsilon: a class, or one with its other settings filled in.
 MakeNorm = Callable[[int, float], LayerNorm | RMSNorm]
 
+# Those of an attention and of an MLP.
+PartNorms = tuple[LayerNorm | RMSNorm | None, LayerNorm | RMSNorm | None]
+
 
 def bidirectional(config: ModelConfig, window: tuple[int, int] = (-1, -1)) -> AttentionSpec:
     """Attention of every token to every token (in `window`), scaled by 1 / sqrt(head_dim)."""
@@ -40,10 +43,14 @@ def causal(config: ModelConfig, window: int = -1) -> AttentionSpec:
 
 
 def whole_layer(
-    attention: SelfAttention, mlp: nn.Module, *, attention_norms: Norms, mlp_norms: Norms
+    attention: SelfAttention,
+    mlp: nn.Module,
+    *,
+    pre_norms: PartNorms = (None, None),
+    post_norms: PartNorms = (None, None),
 ) -> LayerWeights | None:
-    """A layer of these parts, each with a norm before and one behind its residual sum, for one
-    call; None where a part is of another kind."""
+    """A layer of these parts, for one call; None where a part is of another kind. Norms of the
+    attention and of the MLP stand before the part, or behind its residual sum."""
     if type(attention) is not SelfAttention or type(mlp) is not MLP:
         return None
     return LayerWeights(
@@ -54,10 +61,15 @@ def whole_layer(
         down=mlp.down.prepared,
         activation=mlp.activation,
         gate=mlp.gate,
-        attention_norms=attention_norms,
-        mlp_norms=mlp_norms,
+        pre_norms=_prepared(pre_norms),
+        post_norms=_prepared(post_norms),
         rotary=None if attention.rotary is None else attention.rotary.common,
     )
+
+
+def _prepared(norms: PartNorms) -> Norms:
+    first, second = (None if norm is None else norm.prepared for norm in norms)
+    return first, second
 
 
 class PostNormLayer(nn.Module):
@@ -101,12 +113,8 @@ class PostNormLayer(nn.Module):
 
     def weights(self) -> LayerWeights | None:
         """See `WholeLayer`."""
-        return whole_layer(
-            self.attention,
-            self.mlp,
-            attention_norms=(None, self.attention_norm.prepared),
-            mlp_norms=(None, self.mlp_norm.prepared),
-        )
+        norms = (self.attention_norm, self.mlp_norm)
+        return whole_layer(self.attention, self.mlp, post_norms=norms)
 
 
 class PreNormLayer(nn.Module):
@@ -160,13 +168,8 @@ class PreNormLayer(nn.Module):
 
     def weights(self) -> LayerWeights | None:
         """See `WholeLayer`."""
-        first = None if self.attention_norm is None else self.attention_norm.prepared
-        return whole_layer(
-            self.attention,
-            self.mlp,
-            attention_norms=(first, None),
-            mlp_norms=(self.mlp_norm.prepared, None),
-        )
+        norms = (self.attention_norm, self.mlp_norm)
+        return whole_layer(self.attention, self.mlp, pre_norms=norms)
 
 
 class SandwichLayer(PreNormLayer):

@@ -106,12 +106,8 @@ class JinaBertLayer(nn.Module):
 
     def weights(self) -> LayerWeights | None:
         """See `WholeLayer`; the normed variant's attention is of another kind."""
-        return whole_layer(
-            self.attention,
-            self.mlp,
-            attention_norms=(None, self.attention_norm.prepared),
-            mlp_norms=(None, self.mlp_norm.prepared),
-        )
+        norms = (self.attention_norm, self.mlp_norm)
+        return whole_layer(self.attention, self.mlp, post_norms=norms)
 
 
 class JinaBertModel(BertModel):

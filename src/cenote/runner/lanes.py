@@ -8,9 +8,8 @@ requests and no order of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Barrier
 
 import torch
@@ -73,14 +72,6 @@ class Lanes:
     def run(self, task: Callable[[], None]) -> Future[None]:
         """Runs `task` on the next free lane."""
         return self._threads.submit(task)
-
-
-@contextmanager
-def pausing() -> Iterator[None]:
-    """Lanes stand still meanwhile, from their next kernel on; never for long, so that whoever comes
-    all the time leaves them a share."""
-    with backend.ahead_of_others():
-        yield
 
 
 def _alone() -> None:
