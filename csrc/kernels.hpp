@@ -109,6 +109,9 @@ struct LinearKernels {
   void (*mlp)(const MlpArgs& args);
   // One thread's rate in operations a second when every operand is in a register.
   double (*peak)(WeightKind kind, double seconds);
+  // Rows that go through a whole layer together: fewer would fetch the weights too often, and the
+  // activations of more wouldn't stay in the L2 cache.
+  int64_t group_rows;
 };
 
 struct VarlenKernels;  // attention, norms, pooling, ...: defined in varlen.hpp

@@ -10,9 +10,6 @@
 namespace cenote {
 namespace {
 
-// So many rows' activations fit an L2 cache beside the weights in use, and products of fewer would
-// be slower.
-constexpr int64_t kGroupRows = 256;
 // A thread keeps no more memory than this from call to call.
 constexpr size_t kKeptBytes = size_t{32} << 20;
 // What a row takes on all threads at once, which meet after every product, to a row on one thread.
@@ -54,7 +51,7 @@ class Journey {
     const int64_t read_first = read.rows ? read.cu_seqlens[group.first] : 0;
     read_count_ = read.rows ? read.cu_seqlens[group.end] - read_first : 0;
     // Alone, a thread takes long sequences' rows piece by piece where they don't need each other.
-    piece_ = num_threads() == 1 ? std::min(rows_, kGroupRows) : rows_;
+    piece_ = num_threads() == 1 ? std::min(rows_, kernels().linear->group_rows) : rows_;
     const int64_t context_rows = rows_ + read_count_;
     const size_t bytes = (rows_ * wide + context_rows * context) * element_ +
                          (piece_ + read_count_) * width_ * sizeof(float) +
@@ -279,7 +276,7 @@ size_t count_shared(const std::vector<Group>& groups, int threads) {
 }  // namespace
 
 void run_layers(const std::vector<Layer>& layers, const LayersArgs& args) {
-  const std::vector<Group> groups = groups_of(args, kGroupRows);
+  const std::vector<Group> groups = groups_of(args, kernels().linear->group_rows);
   const size_t shared = count_shared(groups, num_threads());
   const auto run = [&](size_t i) { Journey(layers, args, groups[i]).run(); };
   for (size_t i = 0; i < shared; ++i) run(i);

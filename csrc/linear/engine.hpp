@@ -5,22 +5,29 @@
 // the size of the tile: that is why a row's result doesn't depend on the rows beside it.
 #pragma once
 
+#include <algorithm>
+
 #include "amx.hpp"
 #include "dot.hpp"
 
 namespace cenote::CENOTE_ISA {
 
-// One call's operands. The sums are [rows][panels · kPanel] words; where `resume` is set they hold
-// what earlier inputs gave, else anything.
+// One call's operands. The sums are [rows][panels · kPanel] words.
 struct Operands {
   const char* rows;
   const char* weights;  // of the first panel
   int64_t panel_bytes;  // from panel to panel
   int64_t chunks;
   char* sums;
-  bool resume;
   const char* next;  // weights that will be wanted soon,
   int next_lines;    // and how many cache lines of them to fetch per chunk
+};
+
+// Work for the vector units while the tile unit multiplies: `run` takes any pieces of [first, last).
+struct Beside {
+  void (*run)(const void* context, int first, int last);
+  const void* context;
+  int first, last;
 };
 
 // To the L2 cache: the panel in use keeps the L1 cache.
@@ -34,9 +41,12 @@ struct VectorEngine {
   using Dot = DotType;
   using Accumulator = typename Dot::Accumulator;
   static constexpr int kTileRows = Dot::kTileRows;
-  static constexpr int kRowStep = 1;        // tiles may have any number of rows
-  static constexpr int64_t kPassBytes = 0;  // weights may stream from the L2 cache
-  struct Session {};                        // nothing to set up
+  static constexpr int kRowStep = 1;  // tiles may have any number of rows
+  static constexpr int64_t kTurns = 8;  // tiles that take turns at a panel
+  // What a block's rows and results may take of the L2 cache; the weights stream through the rest.
+  static constexpr int64_t kBlockBytes = 512 << 10;
+  static constexpr bool kOverlaps = false;  // the product uses the vector units itself
+  struct Session {};  // nothing to set up
 
   // Fewer rows leave registers for more panels, which hides the latency of the sums.
   static constexpr int panels_for(int rows) {
@@ -44,7 +54,7 @@ struct VectorEngine {
     return rows * 2 <= kTileRows ? 2 : 1;
   }
 
-  static void multiply(int rows, int panels, const Operands& operands) {
+  static void multiply(int rows, int panels, const Operands& operands, const Beside&) {
     pick<kTileRows>(rows, panels)(operands);
   }
 
@@ -70,15 +80,6 @@ struct VectorEngine {
     const char* next = operands.next;
     const int64_t panel_bytes = operands.panel_bytes;
     Accumulator sums[M][kVectors] = {};
-    if (operands.resume) {
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-        for (int v = 0; v < kVectors; ++v) {
-          std::memcpy(&sums[m][v], operands.sums + (m * kVectors + v) * kVectorBytes, kVectorBytes);
-        }
-      }
-    }
     for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
       prefetch(next, operands.next_lines);
       next += operands.next_lines * 64;
@@ -112,20 +113,26 @@ struct VectorEngine {
 #if CENOTE_LEVEL >= CENOTE_LEVEL_AMX
 // The product over the tile registers: 32 rows by one panel, or 16 rows by two, in four of them.
 // Tiles are always full; rows beyond the last are zeros whose results nobody reads.
+//
+// The unit outruns every cache but the first. So each panel that comes from far away meets twice as
+// many rows as on vectors, and the vector units don't wait for the unit but work beside it.
 template <class DotType>
 struct TileEngine {
   using Dot = DotType;
   static constexpr int kTileRows = 32;
   static constexpr int kRowStep = 16;
-  static constexpr int64_t kPassBytes = 24 << 10;  // of weights, which should stay in the L1 cache
+  static constexpr int64_t kTurns = 16;
+  // More than fits, where rows wait to be quantised: fetching the weights more often would cost more.
+  static constexpr int64_t kBlockBytes = (kQuantised<Dot> ? 2 : 1) << 20;
+  static constexpr bool kOverlaps = true;
   using Session = amx::Session;
 
   static constexpr int panels_for(int rows) { return rows <= 16 ? 2 : 1; }
 
-  static void multiply(int rows, int panels, const Operands& operands) {
-    if (rows > 16) return product<2, 1>(operands);
-    if (panels == 2) return product<1, 2>(operands);
-    product<1, 1>(operands);
+  static void multiply(int rows, int panels, const Operands& operands, const Beside& beside) {
+    if (rows > 16) return product<2, 1>(operands, beside);
+    if (panels == 2) return product<1, 2>(operands, beside);
+    product<1, 1>(operands, beside);
   }
 
   template <int Sum, int Rows, int Columns>
@@ -140,9 +147,9 @@ struct TileEngine {
  private:
   static_assert(kPanel == 32 && kChunkBytes == 64);
 
-  // Registers: 0–3 sums, 4–5 rows, 6–7 columns.
+  // Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache, rows pass.
   template <int R, int P>
-  static void product(const Operands& operands) {
+  static void product(const Operands& operands, const Beside& beside) {
     constexpr int64_t kWeightStride = kPanel * 4;          // bytes from step to step
     constexpr int64_t kChunkWeights = 16 * kWeightStride;  // 16 steps fill a tile
     constexpr int64_t kSumStride = P * kPanel * 4;
@@ -150,42 +157,41 @@ struct TileEngine {
     constexpr int64_t kSecond = R == 2 ? 16 * kSumStride : kPanel * 4;
     const char* rows = operands.rows;
     const char* weights = operands.weights;
-    const char* next = operands.next;
     char* sums = operands.sums;
-    if (operands.resume) {
-      amx::load<0>(sums, kSumStride);
-      amx::load<1>(sums + 64, kSumStride);
-      if constexpr (R * P > 1) {
-        amx::load<2>(sums + kSecond, kSumStride);
-        amx::load<3>(sums + kSecond + 64, kSumStride);
-      }
-    } else {
-      amx::zero<0>();
-      amx::zero<1>();
-      amx::zero<2>();
-      amx::zero<3>();
-    }
+    const char* next = operands.next;
+    int aside = beside.first;
+    amx::zero<0>();
+    amx::zero<1>();
+    amx::zero<2>();
+    amx::zero<3>();
     for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
       amx::load<6>(weights, kWeightStride);
-      amx::load<4>(rows, kChunkBytes);
-      amx::load<7>(weights + 64, kWeightStride);
+      amx::load_passing<4>(rows, kChunkBytes);
+      dot<0, 4, 6>();
       prefetch(next, operands.next_lines);
       next += operands.next_lines * 64;
-      dot<0, 4, 6>();
-      dot<1, 4, 7>();
       if constexpr (R == 2) {
-        amx::load<5>(rows + 16 * kChunkBytes, kChunkBytes);
+        amx::load_passing<5>(rows + 16 * kChunkBytes, kChunkBytes);
         dot<2, 5, 6>();
-        dot<3, 5, 7>();
       }
+      amx::load<7>(weights + 64, kWeightStride);
+      dot<1, 4, 7>();
+      if constexpr (R == 2) dot<3, 5, 7>();
       if constexpr (P == 2) {
         amx::load<6>(weights + operands.panel_bytes, kWeightStride);
-        amx::load<7>(weights + operands.panel_bytes + 64, kWeightStride);
         dot<2, 4, 6>();
+        amx::load<7>(weights + operands.panel_bytes + 64, kWeightStride);
         dot<3, 4, 7>();
       }
       rows += kTileRows * kChunkBytes;
       weights += kChunkWeights;
+      // The sums of the tile before can't be read before their stores are through.
+      const int64_t begun = operands.chunks - chunk;
+      if (aside < beside.last && begun >= std::min<int64_t>(3, operands.chunks / 4)) {
+        const int until = aside + static_cast<int>((beside.last - aside + chunk - 1) / chunk);
+        beside.run(beside.context, aside, until);
+        aside = until;
+      }
     }
     amx::store<0>(sums, kSumStride);
     amx::store<1>(sums + 64, kSumStride);

@@ -66,9 +66,14 @@ CENOTE_INLINE void store_panel(bf16* to, const PanelRow& x) {
 // A sink is where tiles go. `sink.panel(tile, c)` is the place of the panel that starts in column c
 // of the tile, and its `put(row, x)` takes one row of it, of which it may want the first floats.
 
-// Puts f(sums + bias) of each row of each panel of the tile into the sink.
+// Some rows of a tile.
+struct TileRows {
+  int first, last;
+};
+
+// Puts f(sums + bias) of these rows of each panel of the tile into the sink.
 template <class Dot, Activation kActivation, class Sink>
-void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+void finish_as(const Tile& tile, TileRows rows, const PackedWeight& weight, const float* row_scales,
                const Sink& sink) {
   constexpr bool kCoarse = !std::is_same_v<typename Dot::Weight, float>;
   for (int panel = 0; panel < tile.columns; panel += kPanel) {
@@ -77,9 +82,8 @@ void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_sc
       columns[v] = Column<Dot>(weight, tile.first_column + panel + v * kLanes);
     }
     const auto place = sink.panel(tile, panel);
-    const float* sums = tile.at(0, panel);
-    const int rows = tile.rows;
-    for (int r = 0; r < rows; ++r, sums += tile.columns) {
+    const float* sums = tile.at(rows.first, panel);
+    for (int r = rows.first; r < rows.last; ++r, sums += tile.columns) {
       const Vec row_scale = kQuantised<Dot> ? set1(row_scales[tile.first_row + r]) : zero();
       PanelRow x;
       for (int v = 0; v < kPanelVectors; ++v) {
@@ -91,10 +95,10 @@ void finish_as(const Tile& tile, const PackedWeight& weight, const float* row_sc
 }
 
 template <class Dot, class Sink>
-void finish(const Tile& tile, const PackedWeight& weight, const float* row_scales,
+void finish(const Tile& tile, TileRows rows, const PackedWeight& weight, const float* row_scales,
             Activation activation, const Sink& sink) {
   with_activation(activation, [&](auto constant) {
-    finish_as<Dot, decltype(constant)::value>(tile, weight, row_scales, sink);
+    finish_as<Dot, decltype(constant)::value>(tile, rows, weight, row_scales, sink);
   });
 }
 

@@ -48,6 +48,7 @@ double peak(WeightKind kind, double seconds) {
 }  // namespace
 
 extern const LinearKernels linear_kernels;
-const LinearKernels linear_kernels = {pack, linear, mlp, peak};
+const LinearKernels linear_kernels = {pack, linear, mlp, peak,
+                                      CENOTE_LEVEL >= CENOTE_LEVEL_AMX ? 512 : 256};
 
 }  // namespace cenote::CENOTE_ISA

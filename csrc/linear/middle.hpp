@@ -117,11 +117,12 @@ struct MiddleTiles {
   Activation activation;
   Gate gate;
 
-  void take(const Tile& tile, const Tile* other) const {
-    if (!other) return finish<Dot>(tile, up, block.scales, activation, middle);
+  void take(const Tile& tile, const Tile* other, TileRows rows) const {
+    if (!other) return finish<Dot>(tile, rows, up, block.scales, activation, middle);
     const bool first_acts = gate == Gate::first;
-    finish<Dot>(*other, up, block.scales, first_acts ? Activation::none : activation, InPlace{});
-    finish<Dot>(tile, up, block.scales, first_acts ? activation : Activation::none,
+    finish<Dot>(*other, rows, up, block.scales, first_acts ? Activation::none : activation,
+                InPlace{});
+    finish<Dot>(tile, rows, up, block.scales, first_acts ? activation : Activation::none,
                 Gated<E>{middle, *other});
   }
 };

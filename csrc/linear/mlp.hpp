@@ -89,7 +89,7 @@ void mlp_of(const MlpArgs& args) {
       (kQuantised<typename E::Dot> ? wide * int64_t(sizeof(float)) : 0);
   const int64_t work = args.rows * (mlp.up.in_features * mlp.up.out_features +
                                     mlp.down.in_features * mlp.down.out_features);
-  const Plan plan(args.rows, work, bytes_per_row, E::kTileRows);
+  const Plan plan = plan_for<E>(args.rows, work, bytes_per_row);
   if (plan.blocks) {
     mlp_by_rows<E>(input, mlp, result, args.rows, plan);
   } else {

@@ -6,42 +6,33 @@
 
 namespace cenote::CENOTE_ISA {
 
-// Multiplies a block with the panels [first, last) and, if `gap` isn't zero, also with the panels
-// `gap` behind each. Hands every finished tile and its partner (or null) to `sink.take`.
+// Multiplies a block with panels and, if `gap` isn't zero, also with the panels `gap` behind each.
+// Hands the rows [first, last) of a tile and its partner (or null) to `sink.take`, until all of them
+// have been handed over.
 //
-// Tiles take turns at a panel, so that its weights come from far away only once, and meanwhile fetch
-// the weights that come next. An engine that is quicker than the L2 cache (E::kPassBytes) takes a
-// panel in several passes over its inputs, each short enough for the L1 cache.
-template <class E>
+// A few tiles (E::kTurns) take turns at a panel, so that its weights come from far away only once, and
+// meanwhile fetch the weights that come next. Where a product leaves the vector units idle
+// (E::kOverlaps), the tile before it is taken beside it.
+template <class E, class Sink>
 class Multiplier {
  public:
-  Multiplier(const PackedRows<E>& block, const PackedWeight& weight)
+  Multiplier(const PackedRows<E>& block, const PackedWeight& weight, int64_t gap, const Sink& sink)
       : block_(block),
         panels_(static_cast<const char*>(weight.panels)),
         panel_bytes_(static_cast<int64_t>(weight.panel_bytes)),
+        gap_(gap),
+        sink_(sink),
         at_once_(block.tiling.tiles ? E::panels_for(block.tiling.size(0)) : 1) {}
 
-  template <class Sink>
-  void run(int64_t first, int64_t last, int64_t gap, const Sink& sink) {
-    for (int64_t t = 0; t < block_.tiling.tiles; t += kGroup) {
-      const Group group{t, std::min(t + kGroup, block_.tiling.tiles)};
-      for (int64_t p = first; p < last;) {
-        const int count = p + at_once_ <= last ? at_once_ : 1;
-        if (gap) products(group, p + gap, count, p, words_[1], [](const Tile&) {});
-        const auto done = [&](const Tile& one) {
-          if (!gap) return sink.take(one, nullptr);
-          const Tile other = tile(group, one.index, p + gap, count, words_[1]);
-          sink.take(one, &other);
-        };
-        products(group, p, count, p + gap + count, words_[0], done);
-        p += count;
-      }
+  void run(int64_t first, int64_t last) {
+    for (int64_t t = 0; t < block_.tiling.tiles; t += E::kTurns) {
+      run_group({t, std::min(t + E::kTurns, block_.tiling.tiles)}, first, last);
     }
+    if (E::kOverlaps) take(this, 0, waiting_.rows);
   }
 
  private:
   using Dot = typename E::Dot;
-  static constexpr int64_t kGroup = 8;
   static constexpr int64_t kTileBytes = E::kTileRows * kPanel * 4;
   static constexpr int64_t kChunkWeights = kChunkSteps<Dot> * kPanel * 4;
 
@@ -50,53 +41,71 @@ class Multiplier {
     int64_t size() const { return end - first; }
   };
 
-  Tile tile(const Group& group, int64_t index, int64_t panel, int count, char* words) const {
-    return {words + (index - group.first) * kTileBytes,
-            block_.tiling.size(index),
-            count * kPanel,
-            index,
-            block_.tiling.start(index),
-            panel * kPanel};
+  // Rows [first, last) of the tile that is complete, but not taken.
+  static void take(const void* multiplier, int first, int last) {
+    const Multiplier& self = *static_cast<const Multiplier*>(multiplier);
+    if (first == last) return;
+    self.sink_.take(self.waiting_, self.gap_ ? &self.partner_ : nullptr, {first, last});
   }
 
-  // The group's products with `count` panels, each handed to `done`; `next_panel` comes after them.
-  template <class Done>
-  void products(const Group& group, int64_t panel, int count, int64_t next_panel, char* words,
-                const Done& done) const {
-    const bool one_pass = E::kPassBytes == 0 || group.size() == 1;
-    const int64_t passes = one_pass ? 1 : divide_up(block_.chunks * kChunkWeights, E::kPassBytes);
-    const char* weights = panels_ + panel * panel_bytes_;
-    for (int64_t pass = 0; pass < passes; ++pass) {
-      const int64_t from = block_.chunks * pass / passes;
-      const int64_t to = block_.chunks * (pass + 1) / passes;
-      const bool last = pass + 1 == passes;
-      const char* next = last ? panels_ + next_panel * panel_bytes_ : weights + to * kChunkWeights;
-      // Each tile fetches its share of what comes next; one alone is through before it would help.
-      const int lines =
-          group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
+  // A tile and its partner share the tile before them.
+  Beside beside(bool other) const {
+    const int half = gap_ ? waiting_.rows / 2 : 0;
+    return {take, this, other ? 0 : half, other ? half : waiting_.rows};
+  }
+
+  void run_group(const Group& group, int64_t first, int64_t last) {
+    for (int64_t p = first; p < last;) {
+      const int count = p + at_once_ <= last ? at_once_ : 1;
       for (int64_t t = group.first; t < group.end; ++t) {
-        const Tile sums = tile(group, t, panel, count, words);
-        E::multiply(sums.rows, count,
-                    {block_.tile(t) + from * block_.kChunkStride, weights + from * kChunkWeights,
-                     panel_bytes_, to - from, sums.words, pass > 0, next, lines});
-        next += lines * (to - from) * 64;
-        if (last) done(sums);
+        const Tile one = tile(t, p, count, false), other = tile(t, p + gap_, count, true);
+        if (gap_) product(group, other, true);
+        product(group, one, false);
+        waiting_ = one;
+        partner_ = other;
+        if (E::kOverlaps) {
+          turn_ ^= 1;
+        } else {
+          take(this, 0, one.rows);
+        }
       }
+      p += count;
     }
+  }
+
+  Tile tile(int64_t index, int64_t panel, int count, bool other) {
+    return {words_[turn_][other],       block_.tiling.size(index), count * kPanel, index,
+            block_.tiling.start(index), panel * kPanel};
+  }
+
+  void product(const Group& group, const Tile& sums, bool other) const {
+    const int64_t panel = sums.first_column / kPanel, count = sums.columns / kPanel;
+    const char* weights = panels_ + panel * panel_bytes_;
+    // Each tile fetches its share of what comes next; one alone is through before it would help.
+    const int lines = group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
+    const char* next = weights + count * panel_bytes_ +
+                       (sums.index - group.first) * lines * block_.chunks * 64;
+    E::multiply(sums.rows, static_cast<int>(count),
+                {block_.tile(sums.index), weights, panel_bytes_, block_.chunks, sums.words, next, lines},
+                beside(other));
   }
 
   const PackedRows<E>& block_;
   const char* panels_;
   int64_t panel_bytes_;
+  int64_t gap_;
+  const Sink& sink_;
   int at_once_;
+  int turn_ = 0;
+  Tile waiting_ = {}, partner_ = {};
   [[no_unique_address]] typename E::Session session_;
-  alignas(64) char words_[2][kGroup * kTileBytes];
+  alignas(64) char words_[E::kOverlaps ? 2 : 1][2][kTileBytes];
 };
 
 template <class E, class Sink>
 void multiply(const PackedRows<E>& block, const PackedWeight& weight, int64_t first, int64_t last,
               int64_t gap, const Sink& sink) {
-  Multiplier<E>(block, weight).run(first, last, gap, sink);
+  Multiplier<E, Sink>(block, weight, gap, sink).run(first, last);
 }
 
 }  // namespace cenote::CENOTE_ISA

@@ -65,8 +65,8 @@ void linear_of(const LinearArgs& args) {
   const int64_t bytes_per_row =
       PackedRows<E>::chunks_of(weight.in_features) * kChunkBytes +
       (args.post_norm ? weight.out_features * int64_t(sizeof(float)) : 0);
-  const Plan plan(args.rows, args.rows * weight.in_features * weight.out_features, bytes_per_row,
-                  E::kTileRows);
+  const int64_t work = args.rows * weight.in_features * weight.out_features;
+  const Plan plan = plan_for<E>(args.rows, work, bytes_per_row);
   if (plan.blocks) {
     linear_by_rows<E>(input, weight, result, args.rows, plan);
   } else {

@@ -67,8 +67,8 @@ struct ResultTiles {
   const PackedWeight& weight;
   Activation activation;
 
-  void take(const Tile& tile, const Tile*) const {
-    finish<typename E::Dot>(tile, weight, block.scales, activation, output);
+  void take(const Tile& tile, const Tile*, TileRows rows) const {
+    finish<typename E::Dot>(tile, rows, weight, block.scales, activation, output);
   }
 };
 
