@@ -295,6 +295,21 @@ def test_one_thread_gives_the_same_bits() -> None:
     assert torch.equal(linear(x, weight), two)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gated", [0, 1])
+def test_columns_of_many_tiles_give_the_same_bits(level: str, kind: str, gated: int) -> None:
+    """More tiles than take turns at a panel, shared out by columns over many threads."""
+    torch.manual_seed(8)
+    rows, features, wide = 600, 96, 130
+    x = torch.randn(rows, features)
+    up = pack(torch.randn(wide * (1 + gated), features), None, kind, halves=bool(gated))
+    down = pack(torch.randn(features, wide), None, kind)
+    native.set_num_threads(1)
+    alone = mlp(x, up, down, "gelu_erf", gated)
+    native.set_num_threads(16)
+    assert torch.equal(mlp(x, up, down, "gelu_erf", gated), alone)
+
+
 def test_wrong_calls_are_refused() -> None:
     w = torch.randn(6, 4)
     with pytest.raises(ValueError, match="kind"):
