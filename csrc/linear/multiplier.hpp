@@ -85,9 +85,9 @@ class Multiplier {
     const int lines = group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
     const char* next = weights + count * panel_bytes_ +
                        (sums.index - group.first) * lines * block_.chunks * 64;
-    E::multiply(sums.rows, static_cast<int>(count),
-                {block_.tile(sums.index), weights, panel_bytes_, block_.chunks, sums.words, next, lines},
-                beside(other));
+    const Operands operands = {block_.tile(sums.index), weights,    panel_bytes_,
+                               block_.chunks,           sums.words, next, lines};
+    E::multiply(sums.rows, static_cast<int>(count), operands, beside(other));
   }
 
   const PackedRows<E>& block_;

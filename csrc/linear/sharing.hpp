@@ -16,14 +16,13 @@ struct Plan {
   int64_t blocks;  // 0: columns are shared out instead
   int64_t rows_each;
 
-  // `fitting`: rows whose block leaves the weights room in the L2 cache; `tile` and `most` of a block.
-  Plan(int64_t rows, int64_t multiply_adds, int64_t fitting, int64_t tile, int64_t most) {
+  // `limit`: rows of the largest block.
+  Plan(int64_t rows, int64_t multiply_adds, int64_t limit) {
     const int64_t threads = multiply_adds < kTinyWork ? 1 : num_threads();
     if (threads > 1 && rows < kRowsPerThread * threads) {
       blocks = rows_each = 0;
       return;
     }
-    const int64_t limit = std::clamp<int64_t>(fitting / tile, 2, most / tile) * tile;
     blocks = divide_up(rows, limit);
     if (blocks < 8 * threads) blocks = divide_up(blocks, threads) * threads;
     rows_each = divide_up(rows, blocks);
@@ -33,8 +32,8 @@ struct Plan {
 
 template <class E>
 Plan plan_for(int64_t rows, int64_t multiply_adds, int64_t bytes_per_row) {
-  return {rows, multiply_adds, E::kBlockBytes / std::max<int64_t>(1, bytes_per_row), E::kTileRows,
-          E::kTurns * E::kTileRows};
+  const int64_t fitting = E::kBlockBytes / std::max<int64_t>(1, bytes_per_row) / E::kTileRows;
+  return {rows, multiply_adds, std::clamp<int64_t>(fitting, 2, E::kTurns) * E::kTileRows};
 }
 
 // Runs `task(first, last)` over pieces of `count` panels.
