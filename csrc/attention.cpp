@@ -18,6 +18,7 @@
 #include "attention_plan.hpp"
 #include "attention_products.hpp"
 #include "attention_scores.hpp"
+#include "attention_softmax.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
 #include "varlen.hpp"
@@ -76,43 +77,57 @@ struct Gathered {
   Span span = {0, 0};
   Keys keys = {};
   Distances distances = {};
+  bool near = true;  // scores so far were close enough together for `weigh_near`
 };
 
+// Fills `work.scores` with the scores of a block; returns whether terms or masks have changed them.
+template <class Products, int C, class T>
+bool score(const Plan& plan, const Head<T>& head, const Sequence& seq, const Gathered& gathered,
+           Span queries, Span block, const Workspace& work) {
+  const AttentionArgs& args = plan.args;
+  Products::template score<C>(gathered.keys, block, work.queries, args.head_dim, work.scores);
+  if (args.distance_size > 0) {
+    add_distances<C>(gathered.distances, block, seq.shift() + queries.begin, work.distances,
+                     work.scores);
+  }
+  return adjust<C>(plan, head, seq, queries, block, work.scores) || args.distance_size > 0;
+}
+
+// Leaves the block's weights in `work.scores`.
+template <class Products, int C, class T>
+void weigh_block(const Plan& plan, const Head<T>& head, const Sequence& seq, Gathered& gathered,
+                 Span queries, Span block, const Workspace& work, Running<C>& running) {
+  using Dot = typename Products::Dot;
+  const float scale = plan.args.scale * kLog2e;
+  const bool changed = score<Products, C>(plan, head, seq, gathered, queries, block, work);
+  if constexpr (Powers<Dot>::kNear) {
+    if (!changed && gathered.near) {
+      gathered.near = weigh_near<Dot>(work.scores, block.size(), scale, running);
+      if (gathered.near) return;
+      score<Products, C>(plan, head, seq, gathered, queries, block, work);
+    }
+  }
+  weigh<Dot>(work.scores, block.size(), scale, running);
+}
+
 template <class T, class Products, int C>
-void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq,
-                 const Gathered& gathered, Span queries, const Workspace& work) {
+void attend_tile(const Plan& plan, const Head<T>& head, const Sequence& seq, Gathered& gathered,
+                 Span queries, const Workspace& work) {
   using Dot = typename Products::Dot;
   const AttentionArgs& args = plan.args;
   pack_columns<Dot, C>(head.q + queries.begin * args.q_stride, args.q_stride, queries.size(),
                        args.head_dim / Dot::kDepth, work.queries);
-  const Distances& distances = gathered.distances;
-  meet_queries<Products, C>(distances, args, work.queries, work.distances);
-  const float scale = args.scale * kLog2e;
+  meet_queries<Products, C>(gathered.distances, args, work.queries, work.distances);
   Running<C> running;
-  set_all(running.maximum, set1(kNothingSeen));
-  set_all(running.sum, zero());
   const Span visible = plan.visible(seq, queries);
   if (visible.size() == 0) std::memset(work.output, 0, args.head_dim * C * kLanes * sizeof(float));
   for (int64_t start = visible.begin / kBlockKeys * kBlockKeys; start < visible.end;
        start += kBlockKeys) {
     const Span block = {at_least(start, visible.begin), at_most(start + kBlockKeys, visible.end)};
-    Vec highest[C];
-    set_all(highest, set1(kNothingSeen));
-    Products::template score<C>(gathered.keys, block, work.queries, args.head_dim, work.scores,
-                                highest);
-    bool changed = args.distance_size > 0;
-    if (changed) {
-      add_distances<C>(distances, block, seq.shift() + queries.begin, work.distances, work.scores);
-    }
-    changed |= adjust<C>(plan, head, seq, queries, block, work.scores);
-    if (changed) {
-      set_all(highest, set1(kNothingSeen));
-      find_highest(work.scores, block.size(), highest);
-    }
-    raise_maximum(highest, scale, running);
-    weigh<Dot>(work.scores, block.size(), scale, running);
-    Products::template add_values<C>(gathered.keys, block, work.scores, args.head_dim,
-                                     block.begin == visible.begin, running.correction,
+    weigh_block<Products, C>(plan, head, seq, gathered, queries, block, work, running);
+    const Earlier<C> earlier = {block.begin == visible.begin,
+                                running.corrected ? running.correction : nullptr};
+    Products::template add_values<C>(gathered.keys, block, work.scores, args.head_dim, earlier,
                                      work.output);
   }
   write(work.output, args.head_dim, running, head.out + queries.begin * args.out_stride,

@@ -113,9 +113,8 @@ Distances distances_of(const AttentionArgs& args, int64_t h, int64_t keys, const
     const T* rows = static_cast<const T*>(args.distance_queries) + start + row * stride;
     pack_columns<Dot, kWidest>(rows, stride, at_most(kPanelRows, used.size() - row),
                                args.head_dim / Dot::kDepth, work.panel);
-    Vec highest[kWidest] = {};
     Products::template score<kWidest>(gathered, visible, work.panel, args.head_dim,
-                                      work.by_key + row * padded, highest);
+                                      work.by_key + row * padded);
   }
   return found;
 }
@@ -126,9 +125,7 @@ void meet_queries(const Distances& distances, const AttentionArgs& args, const f
                   const DistanceWork& work) {
   if (!distances.vectors.data) return;
   const Keys rows = {distances.vectors, {nullptr, 0}, 0};
-  Vec highest[C] = {};
-  Products::template score<C>(rows, {0, distances.count}, queries, args.head_dim, work.by_query,
-                              highest);
+  Products::template score<C>(rows, {0, distances.count}, queries, args.head_dim, work.by_query);
 }
 
 template <int C>

@@ -39,6 +39,18 @@ struct Source {
   int64_t k_stride, v_stride;
 };
 
+// What earlier blocks of keys have added to an output.
+template <int C>
+struct Earlier {
+  bool none;
+  const Vec* correction;  // [C], or null: by nothing
+
+  CENOTE_INLINE Vec of(const float* output, int c) const {
+    if (none) return zero();
+    return correction ? load(output) * correction[c] : load(output);
+  }
+};
+
 // --- gathering rows ------------------------------------------------------------------------------
 
 template <class From, class To>
@@ -76,13 +88,6 @@ CENOTE_INLINE Vec pair_words(const bf16* rows, int64_t stride, int64_t i, int64_
                              int64_t columns) {
   const bf16* row = rows + 2 * i * stride + d;
   return Dot::interleave(row, 2 * i + 1 < count ? row + stride : kZeros, columns - d);
-}
-
-template <int C>
-void find_highest(const float* scores, int64_t keys, Vec (&highest)[C]) {
-  for (int64_t key = 0; key < keys; ++key) {
-    for (int c = 0; c < C; ++c) highest[c] = max(highest[c], load(scores + (key * C + c) * kLanes));
-  }
 }
 
 // --- on vectors ----------------------------------------------------------------------------------
@@ -125,10 +130,8 @@ struct VectorProducts {
     }
   }
 
-  // Raises `highest` to the highest score of each query.
   template <int C>
-  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores,
-                    Vec (&highest)[C]) {
+  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores) {
     const int64_t steps = dim / Dot::kDepth;
     in_tiles<kTileSums / C>(block.begin, block.end, [&]<int R>(int64_t key) {
       Vec sums[R][C];
@@ -136,21 +139,16 @@ struct VectorProducts {
       multiply<Dot>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kWordBytes, queries,
                     steps, sums);
       float* out = scores + (key - block.begin) * C * kLanes;
-      for (int c = 0; c < C; ++c) {
-        Vec top = highest[c];
-        for (int r = 0; r < R; ++r) {
-          store(out + (r * C + c) * kLanes, sums[r][c]);
-          top = max(top, sums[r][c]);
-        }
-        highest[c] = top;
+      for (int r = 0; r < R; ++r) {
+        for (int c = 0; c < C; ++c) store(out + (r * C + c) * kLanes, sums[r][c]);
       }
     });
   }
 
-  // output = output · correction + values · weights, or without the first term
+  // output = earlier + values · weights
   template <int C>
-  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim, bool first,
-                         const Vec (&correction)[C], float* output) {
+  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim,
+                         const Earlier<C>& earlier, float* output) {
     const char* values = keys.v.data + (block.begin - keys.first) / Dot::kDepth * keys.v.step;
     const int64_t steps = (block.size() + Dot::kDepth - 1) / Dot::kDepth;
     in_tiles<kTileSums / C>(0, dim, [&]<int R>(int64_t d) {
@@ -158,7 +156,7 @@ struct VectorProducts {
       Vec sums[R][C];
       for (int r = 0; r < R; ++r) {
         for (int c = 0; c < C; ++c) {
-          sums[r][c] = first ? zero() : load(out + (r * C + c) * kLanes) * correction[c];
+          sums[r][c] = earlier.of(out + (r * C + c) * kLanes, c);
         }
       }
       multiply<Dot>(values + d * kWordBytes, kWordBytes, keys.v.step, weights, steps, sums);
@@ -251,36 +249,42 @@ struct TileProducts {
 
   // Fills scores up to the next multiple of kKeyStep.
   template <int C>
-  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores,
-                    Vec (&highest)[C]) {
+  static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores) {
     for (int64_t key = block.begin; key < block.end; key += kKeyStep) {
-      amx::zero<0>();
-      amx::zero<1>();
-      amx::zero<2>();
-      amx::zero<3>();
+      zero_tiles();
       multiply_tiles<C>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kGroupRowBytes,
                         queries, dim / kKeyStep);
       store_tiles<C>(scores + (key - block.begin) * C * kLanes);
     }
-    find_highest(scores, block.size(), highest);
   }
 
   template <int C>
-  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim, bool first,
-                         const Vec (&correction)[C], float* output) {
+  static void add_values(const Keys& keys, Span block, float* weights, int64_t dim,
+                         const Earlier<C>& earlier, float* output) {
     const int64_t pairs = (block.size() + 1) / 2, steps = padded(block.size()) / kKeyStep;
     std::memset(weights + pairs * C * kLanes, 0,
                 (steps * kStepWords - pairs) * C * kLanes * sizeof(float));
     const char* values = keys.v.data + (block.begin - keys.first) / kKeyStep * keys.v.step;
     for (int64_t d = 0; d < dim; d += 2 * kStepWords) {
       float* out = output + d * C * kLanes;
-      for (int64_t i = 0; i < 2 * kStepWords * C; ++i) {
-        store(out + i * kLanes, first ? zero() : load(out + i * kLanes) * correction[i % C]);
+      if (earlier.none) {
+        zero_tiles();
+      } else {
+        for (int64_t i = 0; earlier.correction && i < 2 * kStepWords * C; ++i) {
+          store(out + i * kLanes, earlier.of(out + i * kLanes, i % C));
+        }
+        load_tiles<C>(out);
       }
-      load_tiles<C>(out);
       multiply_tiles<C>(values + d * kGroupRowBytes, kGroupRowBytes, keys.v.step, weights, steps);
       store_tiles<C>(out);
     }
+  }
+
+  static CENOTE_INLINE void zero_tiles() {
+    amx::zero<0>();
+    amx::zero<1>();
+    amx::zero<2>();
+    amx::zero<3>();
   }
 
   template <int C>

@@ -55,7 +55,10 @@ bool has_avx512() {
 
 bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
 
-bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
+bool has_avx512_bf16() {
+  return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vbmi");
+}
 
 // The tile unit's state is large, so Linux wants to be asked before a process may use it.
 bool has_amx() {

@@ -128,6 +128,7 @@ CENOTE_INLINE Vec copy_sign(Vec x, Vec sign) {
 
 CENOTE_INLINE Mask operator<(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 CENOTE_INLINE Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.m | b.m)}; }
+CENOTE_INLINE Mask is_nan(Vec a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 CENOTE_INLINE bool any(Mask a) { return a.m != 0; }
 CENOTE_INLINE Vec select(Mask where, Vec yes, Vec no) {
   return {_mm512_mask_blend_ps(where.m, no.v, yes.v)};
@@ -240,6 +241,7 @@ CENOTE_INLINE Vec copy_sign(Vec x, Vec sign) {
 
 CENOTE_INLINE Mask operator<(Vec a, Vec b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)}; }
 CENOTE_INLINE Mask operator|(Mask a, Mask b) { return {_mm256_or_ps(a.m, b.m)}; }
+CENOTE_INLINE Mask is_nan(Vec a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
 CENOTE_INLINE bool any(Mask a) { return _mm256_movemask_ps(a.m) != 0; }
 CENOTE_INLINE Vec select(Mask where, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.v, yes.v, where.m)};
@@ -340,6 +342,7 @@ CENOTE_INLINE Vec fma(Vec a, Vec b, Vec c) { return {a.v * b.v + c.v}; }
 CENOTE_INLINE Vec fnma(Vec a, Vec b, Vec c) { return {c.v - a.v * b.v}; }
 CENOTE_INLINE Mask operator<(Vec a, Vec b) { return {a.v < b.v}; }
 CENOTE_INLINE Mask operator|(Mask a, Mask b) { return {a.m | b.m}; }
+CENOTE_INLINE Mask is_nan(Vec a) { return {a.v != a.v}; }
 CENOTE_INLINE bool any(Mask a) { return (a.m[0] | a.m[1] | a.m[2] | a.m[3]) != 0; }
 CENOTE_INLINE Vec select(Mask where, Vec yes, Vec no) {
   return {(Float4)((where.m & (Int4)yes.v) | (~where.m & (Int4)no.v))};
