@@ -55,16 +55,16 @@ template <int C, class T>
 bool adjust(const Plan& plan, const Head<T>& head, const Sequence& seq, Span queries, Span block,
             float* scores) {
   const AttentionArgs& args = plan.args;
-  const int64_t position = seq.shift() + queries.begin;
-  const int64_t last = seq.shift() + queries.end - 1;
+  const Span at = {seq.shift() + queries.begin, seq.shift() + queries.end};
   if (args.softcap > 0) cap<C>(scores, block.size(), args.softcap / args.scale);
   if (head.bias) {
-    add_bias<C>(scores, block.size(), head.bias + position * args.bias_size + block.begin,
+    add_bias<C>(scores, block.size(), head.bias + at.begin * args.bias_size + block.begin,
                 args.bias_size, queries.size(), 1 / args.scale);
   }
-  if (args.alibi_slopes) add_alibi<C>(scores, block, position, head.slope / args.scale);
-  const bool outside = block.end - 1 > position + plan.right || block.begin < last - plan.left;
-  if (outside) hide_outside<C>(scores, block, position, plan.left, plan.right);
+  if (args.alibi_slopes) add_alibi<C>(scores, block, at.begin, head.slope / args.scale);
+  const bool outside =
+      block.end - 1 > at.begin + plan.right || block.begin < at.end - 1 - plan.left;
+  if (outside) hide_outside<C>(scores, block, at, plan.left, plan.right);
   if (head.key_mask) hide_masked<C>(scores, block.size(), head.key_mask + block.begin);
   return outside || args.softcap > 0 || head.bias || args.alibi_slopes || head.key_mask;
 }
@@ -101,8 +101,8 @@ void weigh_block(const Plan& plan, const Head<T>& head, const Sequence& seq, Gat
   const float scale = plan.args.scale * kLog2e;
   const bool changed = score<Products, C>(plan, head, seq, gathered, queries, block, work);
   if constexpr (Powers<Dot>::kNear) {
-    if (!changed && gathered.near) {
-      gathered.near = weigh_near<Dot>(work.scores, block.size(), scale, running);
+    if (gathered.near) {
+      gathered.near = weigh_near<Dot>(work.scores, block.size(), scale, changed, running);
       if (gathered.near) return;
       score<Products, C>(plan, head, seq, gathered, queries, block, work);
     }

@@ -86,7 +86,7 @@ struct Powers<Bf16Dot> {
     return {_mm512_castsi512_ps(halved)};
   }
 
-  // Calls `weights(even, odd, c)` with the steps of two keys; a last one without another meets 0.
+  // `clamp(steps, c)` may change them before they become weights; a last key without another meets 0.
   template <int C, class F>
   static CENOTE_INLINE void by_pairs(float* scores, int64_t keys, float scale,
                                      const Vec (&reference)[C], Vec (&sums)[C], F&& clamp) {
@@ -124,12 +124,14 @@ struct Powers<Bf16Dot> {
     for (int c = 0; c < C; ++c) sums[c] = select(nan[c], set1(NAN), sums[c]);
   }
 
-  // Returns false if a weight was out of [2^-127, 2^129), or not a number.
-  template <int C>
+  // Returns false if a weight was out of [2^-127, 2^129), or not a number. With `clamp`, what is below
+  // becomes 0.
+  template <int C, bool clamp>
   static bool weigh_near(float* scores, int64_t keys, float scale, const Vec (&reference)[C],
                          Vec (&sums)[C]) {
     __m512i seen = _mm512_setzero_si512();  // all bits that occur: above the low 16, kWhole's alone
     by_pairs<C>(scores, keys, scale, reference, sums, [&](Vec x, int) {
+      if (clamp) x = max(set1(kWhole), x);  // in this order a NaN stays
       seen = _mm512_or_si512(seen, _mm512_castps_si512(x.v));
       return x;
     });

@@ -62,17 +62,24 @@ void add_alibi(float* scores, Span block, int64_t first_position, float slope) {
 }
 
 template <int C>
-void hide_outside(float* scores, Span block, int64_t first_position, int64_t left, int64_t right) {
+void hide_outside(float* scores, Span block, Span queries, int64_t left, int64_t right) {
   Vec position[C];
-  positions(first_position, position);
+  positions(queries.begin, position);
   const Vec before = set1(-static_cast<float>(left)), after = set1(static_cast<float>(right));
-  for (int64_t key = block.begin; key < block.end; ++key) {
-    for (int c = 0; c < C; ++c) {
-      float* at = scores + ((key - block.begin) * C + c) * kLanes;
-      const Vec distance = set1(static_cast<float>(key)) - position[c];
-      store(at, select(distance < before | after < distance, set1(-INFINITY), load(at)));
+  const auto hide = [&](int64_t from, int64_t to) {
+    for (int64_t key = from; key < to; ++key) {
+      for (int c = 0; c < C; ++c) {
+        float* at = scores + ((key - block.begin) * C + c) * kLanes;
+        const Vec distance = set1(static_cast<float>(key)) - position[c];
+        store(at, select(distance < before | after < distance, set1(-INFINITY), load(at)));
+      }
     }
-  }
+  };
+  // Keys between these are seen by all of the queries.
+  const int64_t low = at_least(at_most(queries.end - 1 - left, block.end), block.begin);
+  const int64_t high = at_least(at_most(queries.begin + right + 1, block.end), low);
+  hide(block.begin, low);
+  hide(high, block.end);
 }
 
 template <int C>

@@ -64,19 +64,20 @@ void weigh(float* scores, int64_t keys, float scale, Running<C>& running) {
 
 // The same without looking for a maximum: the reference stays as it is, or is 0 if there is none.
 // Returns false, and leaves `running` alone, if a weight would be out of range; the scores are lost.
+// `changed` says that some scores may be very low, such as those of hidden keys.
 template <class Dot, int C>
-bool weigh_near(float* scores, int64_t keys, float scale, Running<C>& running) {
+bool weigh_near(float* scores, int64_t keys, float scale, bool changed, Running<C>& running) {
   Vec reference[C], sums[C];
   for (int c = 0; c < C; ++c) {
     const Mask unseen = running.reference[c] < set1(kNothingSeen / 2);
     reference[c] = select(unseen, zero(), running.reference[c]);
   }
-  bool near = Powers<Dot>::template weigh_near<C>(scores, keys, scale, reference, sums);
+  bool near = changed ? Powers<Dot>::template weigh_near<C, true>(scores, keys, scale, reference, sums)
+                      : Powers<Dot>::template weigh_near<C, false>(scores, keys, scale, reference, sums);
   for (int c = 0; c < C; ++c) {
     // So far from both ends that neither sums nor their products with values leave float32.
-    const Vec sum = running.sum[c] + sums[c];
-    near &= !any(sum < set1(0x1p-60f) | set1(0x1p60f) < sum | is_nan(sum));
-    sums[c] = sum;
+    sums[c] = running.sum[c] + sums[c];
+    near &= !any(sums[c] < set1(0x1p-60f) | set1(0x1p60f) < sums[c] | is_nan(sums[c]));
   }
   if (!near) return false;
   for (int c = 0; c < C; ++c) {
