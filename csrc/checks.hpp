@@ -51,7 +51,8 @@ inline void check_offsets(const int32_t* cu, int64_t count, const char* message)
   for (int64_t i = 0; i < count; ++i) require(cu[0] >= 0 && cu[i] <= cu[i + 1], message);
 }
 
-inline void check_indices(const int32_t* indices, int64_t count, int64_t size, const char* message) {
+template <class Index>
+void check_indices(const Index* indices, int64_t count, int64_t size, const char* message) {
   for (int64_t i = 0; i < count; ++i) {
     if (indices[i] < 0 || indices[i] >= size) throw std::out_of_range(message);
   }

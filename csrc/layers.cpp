@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "copy_rows.hpp"
+#include "layer_groups.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
 
@@ -11,17 +12,11 @@ namespace cenote {
 namespace {
 
 // A thread keeps no more memory than this from call to call.
-constexpr size_t kKeptBytes = size_t{32} << 20;
-// What a row takes on all threads at once, which meet after every product, to a row on one thread.
-constexpr double kSharedCost = 1.08;
+constexpr size_t kLastingBytes = size_t{32} << 20;
 
 int64_t width_of(const Layer& layer) { return layer.out->out_features; }
 int64_t context_width(const Layer& layer) { return layer.out->in_features; }
-
-// Sequences side by side in the pack, and how many rows they have.
-struct Group {
-  int64_t first, end, rows;
-};
+int64_t kv_width(const Layer& layer) { return layer.qkv->out_features - context_width(layer); }
 
 // Rows between an attention and the next one: where they come from and go to.
 struct Rows {
@@ -42,23 +37,27 @@ class Journey {
         rows_(group.rows),
         width_(width_of(layers[0])),
         element_(args.dtype == DType::f32 ? 4 : 2) {
-    int64_t wide = 0, context = 0;
+    int64_t wide = 0, context = 0, kv = 0;
     for (const Layer& layer : layers) {
       wide = std::max(wide, layer.qkv->out_features);
       context = std::max(context, context_width(layer));
+      kv = std::max(kv, kv_width(layer));
     }
+    const KeptKeys& kept = args.kept;
+    first_key_ = kept.read ? kept.read_cu_seqlens[group.first] : 0;
+    key_count_ = kept.read ? kept.read_cu_seqlens[group.end] - first_key_ : 0;
     const ReadRows& read = args.read;
     const int64_t read_first = read.rows ? read.cu_seqlens[group.first] : 0;
     read_count_ = read.rows ? read.cu_seqlens[group.end] - read_first : 0;
     // Alone, a thread takes long sequences' rows piece by piece where they don't need each other.
     piece_ = num_threads() == 1 ? std::min(rows_, kernels().linear->group_rows) : rows_;
     const int64_t context_rows = rows_ + read_count_;
-    const size_t bytes = (rows_ * wide + context_rows * context) * element_ +
-                         (piece_ + read_count_) * width_ * sizeof(float) +
-                         2 * (sequences_ + 1) * sizeof(int32_t) + read_count_ * sizeof(int64_t) +
-                         7 * kCacheLine;
-    static thread_local Scratch kept;
-    Scratch& scratch = bytes <= kKeptBytes ? kept : large_;
+    const size_t bytes =
+        (rows_ * wide + context_rows * context + key_count_ * kv) * element_ +
+        (piece_ + read_count_) * width_ * sizeof(float) +
+        3 * (sequences_ + 1) * sizeof(int32_t) + read_count_ * sizeof(int64_t) + 9 * kCacheLine;
+    static thread_local Scratch lasting;
+    Scratch& scratch = bytes <= kLastingBytes ? lasting : large_;
     scratch.reset(bytes);
     qkv_ = scratch.take<char>(rows_ * wide * element_);
     context_ = scratch.take<char>(rows_ * context * element_);
@@ -66,6 +65,10 @@ class Journey {
     middle_ = scratch.take<float>(piece_ * width_);
     read_hidden_ = scratch.take<float>(read_count_ * width_);
     cu_seqlens_ = bounds(args.cu_seqlens, group, scratch);
+    if (kept.read) {
+      keys_ = scratch.take<char>(key_count_ * kv * element_);
+      key_cu_seqlens_ = bounds(kept.read_cu_seqlens, group, scratch);
+    }
     hidden_ = args.hidden + offset_ * width_;
     if (!read.rows) return;
     read_cu_seqlens_ = bounds(read.cu_seqlens, group, scratch);
@@ -79,7 +82,9 @@ class Journey {
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Layer& layer = layers_[i];
       const Layer* next = i + 1 < layers_.size() ? &layers_[i + 1] : nullptr;
+      if (layer.query_norm) norm_heads(layer);
       if (layer.rotary.cos) rotate(layer);
+      if (args_.kept.rows && layer.kept >= 0) keep(layer);
       if (args_.read.rows && !next) return finish_read(layer);
       attend(layer, qkv_, layer.qkv->out_features, cu_seqlens_, context_);
       // Nobody reads this layer's queries, keys and values any more: the next ones take their place.
@@ -125,6 +130,34 @@ class Journey {
     layer.qkv->kernels->linear(product);
   }
 
+  void norm_heads(const Layer& layer) const {
+    const AttentionArgs& shape = layer.attention;
+    HeadNormArgs heads;
+    heads.x = qkv_;
+    heads.dtype = args_.dtype;
+    heads.row_stride = layer.qkv->out_features;
+    heads.rows = rows_;
+    heads.head_dim = shape.head_dim;
+    heads.heads = shape.heads;
+    heads.norm = *layer.query_norm;
+    kernels().varlen->head_norm(heads);
+    heads.x = qkv_ + context_width(layer) * element_;
+    heads.heads = shape.kv_heads;
+    heads.norm = *layer.key_norm;
+    kernels().varlen->head_norm(heads);
+  }
+
+  // Puts the group's keys and values into their slots, and takes out all that it attends to.
+  void keep(const Layer& layer) const {
+    const KeptKeys& kept = args_.kept;
+    char* rows = kept.rows + layer.kept * kept.layer_bytes;
+    const int64_t bytes = kv_width(layer) * element_;
+    copy_rows({qkv_ + context_width(layer) * element_, layer.qkv->out_features * element_},
+              {rows, kept.row_bytes, kept.written + offset_}, rows_, bytes);
+    if (!kept.read) return;
+    copy_rows({rows, kept.row_bytes, kept.read + first_key_}, {keys_, bytes}, key_count_, bytes);
+  }
+
   void rotate(const Layer& layer) const {
     RotaryArgs rotary = layer.rotary;
     rotary.x = qkv_;
@@ -143,16 +176,18 @@ class Journey {
     pass_gate();
     AttentionArgs attention = layer.attention;
     const int64_t query_bytes = context_width(layer) * element_;
+    const bool in_slots = args_.kept.read && layer.kept >= 0;
+    const char* keys = in_slots ? keys_ : qkv_ + query_bytes;
     attention.q = queries;
-    attention.k = qkv_ + query_bytes;
-    attention.v = qkv_ + query_bytes + attention.kv_heads * attention.head_dim * element_;
+    attention.k = keys;
+    attention.v = keys + attention.kv_heads * attention.head_dim * element_;
     attention.out = context;
     attention.dtype = args_.dtype;
     attention.q_stride = stride;
-    attention.k_stride = attention.v_stride = layer.qkv->out_features;
+    attention.k_stride = attention.v_stride = in_slots ? kv_width(layer) : layer.qkv->out_features;
     attention.out_stride = context_width(layer);
     attention.cu_seqlens_q = cu_seqlens;
-    attention.cu_seqlens_k = cu_seqlens_;
+    attention.cu_seqlens_k = in_slots ? key_cu_seqlens_ : cu_seqlens_;
     attention.sequences = sequences_;
     attention.alibi_slopes = args_.alibi_slopes;
     attention.bias = args_.bias;
@@ -220,12 +255,14 @@ class Journey {
 
   const std::vector<Layer>& layers_;
   const LayersArgs& args_;
-  int64_t sequences_, offset_, rows_, width_, element_, piece_, read_count_;
+  int64_t sequences_, offset_, rows_, width_, element_, piece_, read_count_, first_key_, key_count_;
   float* hidden_;
   char* qkv_;
   char* context_;
   float* middle_;  // one piece's rows between attention and MLP
   int32_t* cu_seqlens_;
+  char* keys_ = nullptr;  // and values, those of slots
+  int32_t* key_cu_seqlens_ = nullptr;
   char* read_context_;
   float* read_hidden_;
   float* read_out_ = nullptr;
@@ -234,49 +271,11 @@ class Journey {
   Scratch large_;
 };
 
-// Neighbours together, up to `most` rows unless one sequence has more; the largest first.
-std::vector<Group> groups_of(const LayersArgs& args, int64_t most) {
-  std::vector<Group> groups;
-  for (int64_t s = 0; s < args.sequences; ++s) {
-    const int64_t rows = args.cu_seqlens[s + 1] - args.cu_seqlens[s];
-    if (groups.empty() || groups.back().rows + rows > most) groups.push_back({s, s, 0});
-    groups.back().end = s + 1;
-    groups.back().rows += rows;
-  }
-  std::stable_sort(groups.begin(), groups.end(),
-                   [](const Group& a, const Group& b) { return a.rows > b.rows; });
-  return groups;
-}
-
-// Rows of the busiest thread when threads take the groups from `first` on in turn.
-int64_t busiest(const std::vector<Group>& groups, size_t first, int threads) {
-  std::vector<int64_t> loads(threads);
-  for (size_t i = first; i < groups.size(); ++i) {
-    *std::min_element(loads.begin(), loads.end()) += groups[i].rows;
-  }
-  return *std::max_element(loads.begin(), loads.end());
-}
-
-// How many of the groups share all threads, one after another, so that the rest comes out even.
-size_t count_shared(const std::vector<Group>& groups, int threads) {
-  if (threads == 1) return 0;
-  size_t best = 0;
-  double least = 0, shared_rows = 0;
-  for (size_t count = 0; count <= groups.size(); ++count) {
-    if (count > 0) shared_rows += groups[count - 1].rows;
-    const double cost = busiest(groups, count, threads) + kSharedCost * shared_rows / threads;
-    if (count == 0 || cost < least) {
-      least = cost;
-      best = count;
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
 void run_layers(const std::vector<Layer>& layers, const LayersArgs& args) {
-  const std::vector<Group> groups = groups_of(args, kernels().linear->group_rows);
+  const std::vector<Group> groups = 
+      groups_of(args.cu_seqlens, args.sequences, args.kept.joined, kernels().linear->group_rows);
   const size_t shared = count_shared(groups, num_threads());
   const auto run = [&](size_t i) { Journey(layers, args, groups[i]).run(); };
   for (size_t i = 0; i < shared; ++i) run(i);

@@ -24,10 +24,13 @@ struct Layer {
   const NormArgs* attention_post = nullptr;
   const NormArgs* mlp_pre = nullptr;
   const NormArgs* mlp_post = nullptr;
+  const NormArgs* query_norm = nullptr;  // of each head, before it is turned
+  const NormArgs* key_norm = nullptr;
   Activation activation = Activation::none;
   Gate gate = Gate::none;
   AttentionArgs attention;  // heads and rules; the rows are filled in for each group
   RotaryArgs rotary;        // tables; none without `cos`
+  int64_t kept = -1;        // its place in what outlives the call; none below 0
 };
 
 // Rows of the pack that are wanted of the last layer, ascending.
@@ -36,6 +39,17 @@ struct ReadRows {
   const int32_t* cu_seqlens = nullptr;  // bounds of each sequence's
   bool trailing = false;                // whether they are the last ones of their sequence
   float* out = nullptr;                 // [rows, width]
+};
+
+// Keys and values that outlive the call: a row for each token, by slot.
+struct KeptKeys {
+  char* rows = nullptr;  // null: nothing outlives it
+  int64_t row_bytes = 0, layer_bytes = 0;
+  const int64_t* written = nullptr;  // the slot of each row of the pack
+  // Where each sequence's keys lie; null: in the pack, and nowhere else.
+  const int64_t* read = nullptr;
+  const int32_t* read_cu_seqlens = nullptr;
+  const uint8_t* joined = nullptr;  // sequences that read what is written for the one before them
 };
 
 // What a batch brings along.
@@ -48,7 +62,8 @@ struct LayersArgs {
   const float* alibi_slopes = nullptr;  // these as in AttentionArgs
   const float* bias = nullptr;
   int64_t bias_size = 0;
-  const uint8_t* key_mask = nullptr;
+  const uint8_t* key_mask = nullptr;  // none where keys are read by slot
+  KeptKeys kept;
   ReadRows read;
 };
 

@@ -162,6 +162,8 @@ class LayerStack:
         attention_post: Norm | None = None,
         mlp_pre: Norm | None = None,
         mlp_post: Norm | None = None,
+        query_norm: Norm | None = None,
+        key_norm: Norm | None = None,
         activation: int,
         gated: int = 0,
         heads: int,
@@ -177,10 +179,13 @@ class LayerStack:
         sin: int = 0,
         max_positions: int = 0,
         interleaved: bool = False,
+        kept: int = -1,
     ) -> None:
         """The next layer: x' = attention_post(out(attention(qkv(attention_pre(x)))) + x), then
-        mlp_post(mlp(mlp_pre(x')) + x'). `qkv` gives queries, keys and values in this order; cos and
-        sin, if not 0, turn the first two (see `rotary`) and must outlive the stack."""
+        mlp_post(mlp(mlp_pre(x')) + x'). `qkv` gives queries, keys and values in this order. The
+        first two are normed head by head, if there are such norms, and turned by cos and sin (see
+        `rotary`) if these aren't 0, which must outlive the stack. `kept`: which layer of what `run`
+        keeps is this one's; -1: none."""
 
     def run(
         self,
@@ -193,6 +198,14 @@ class LayerStack:
         bias: int = 0,
         bias_size: int = 0,
         key_mask: int = 0,
+        kept: int = 0,
+        kept_layers: int = 0,
+        kept_slots: int = 0,
+        kept_width: int = 0,
+        written: int = 0,
+        key_slots: int = 0,
+        key_cu_seqlens: int = 0,
+        joined: int = 0,
         read_rows: int = 0,
         read_cu_seqlens: int = 0,
         read_trailing: bool = False,
@@ -203,7 +216,15 @@ class LayerStack:
         What may be added to logits is as for `attention`, the same for all layers. With
         `read_rows`, int64 in ascending order, the last layer makes only those, side by side in
         `out`; `read_cu_seqlens` bounds each sequence's, and `read_trailing` says that they are its
-        last ones. IndexError for a position outside a layer's table or a row outside its sequence.
+        last ones.
+
+        With `kept`, the stack's dtype `[kept_layers, kept_slots, kept_width]`, keys and values
+        side by side are put into the slots `written`, int64 `[tokens]`. With `key_slots`, int64, a
+        sequence attends to what lies there, bounded by `key_cu_seqlens`; `joined`, uint8
+        `[sequences]`, marks those that must run together with the one before them.
+
+        IndexError for a position outside a layer's table, a row outside its sequence, or a slot
+        that isn't there.
         """
 
 # --- varlen kernels: one call for the whole pack -----------------------------------------------

@@ -154,7 +154,7 @@ def one_sequence(pack: Pack, o: Options, s: int) -> Tensor:
 
 
 def check(pack: Pack, options: Options | None = None, highest: float = 1) -> None:
-    """`highest`: about the size of the scores, whose own rounding becomes an error of the weights."""
+    """`highest`: about the size of the scores, whose own rounding the weights feel."""
     got = run(pack, options)
     assert got.isfinite().all()
     error = (got.double() - expected(pack, options)).abs()

@@ -20,6 +20,7 @@ from cenote.config.rope import RopeConfig
 from cenote.errors import InvalidRequest
 from cenote.kernels import backend
 from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.layers.kv import KVShape
 from cenote.layers.norm import LayerNorm, RMSNorm
 from cenote.layers.packed import PackedBatch, ReadRows
 from cenote.layers.packing import WeightForm, pack_weights
@@ -27,6 +28,9 @@ from cenote.layers.rotary import Rotary
 from cenote.layers.run_layers import RunLayers
 from cenote.models.blocks import PostNormLayer, PreNormLayer, SandwichLayer, bidirectional, causal
 from cenote.models.jina_bert import JinaBertLayer
+from cenote.params import PoolingParams
+from cenote.runner.kv_memory import KVMemory
+from cenote.step import KVSpace, ScheduledRequest
 
 CPU = torch.device("cpu")
 # More rows than a group has, one sequence with more than that alone, and some of a single token.
@@ -74,6 +78,14 @@ KINDS = {
     "pre-norm": Kind(lambda config: PreNormLayer(config, bidirectional(config))),
     "window": Kind(windowed),
     "causal": Kind(soft_capped),
+    "normed heads": Kind(
+        lambda config: PreNormLayer(
+            config, causal(config), norm=RMSNorm, head_norm=True, rotary=rotary(config)
+        )
+    ),
+    "layer-normed heads": Kind(
+        lambda config: PreNormLayer(config, bidirectional(config), head_norm=True)
+    ),
     "alibi": Kind(
         lambda config: JinaBertLayer(config, "gelu_erf", normed=False),
         lambda: AttentionTerms(alibi_slopes=torch.tensor([0.5, 0.25, 0.125, 0.0625])),
@@ -182,13 +194,129 @@ def test_the_last_layer_makes_the_rows_that_are_read(
         assert torch.equal(found, one_by_one(layers, x.clone(), batch_of(LENS, read), terms))
 
 
+# --- keys and values that outlive the call -------------------------------------------------------
+
+SLOTS, BLOCK = 2048, 8
+
+
+def decoder(config: ModelConfig, form: str, count: int = 3) -> list[nn.Module]:
+    made = iter(range(count))
+    kind = Kind(
+        lambda config: PreNormLayer(
+            config,
+            causal(config),
+            norm=RMSNorm,
+            head_norm=True,
+            rotary=rotary(config),
+            kv_layer=next(made),
+        )
+    )
+    return layers_of(kind, config, FORMS[form], count)
+
+
+def kept_batch(parts: list[ScheduledRequest], memory: KVMemory, read: bool = False) -> PackedBatch:
+    lens = [part.num_tokens for part in parts]
+    ends = read_of(lens, [[n - 1] for n in lens], trailing=True) if read else None
+    positions = [torch.arange(part.start, part.start + part.num_tokens) for part in parts]
+    return replace(
+        batch_of(lens, ends), positions=torch.cat(positions).int(), kv=memory.view(parts)
+    )
+
+
+def part(blocks: range | list[int], start: int, end: int) -> ScheduledRequest:
+    used = list(blocks)[: -(-end // BLOCK)]
+    return ScheduledRequest(
+        "r", [0] * end, PoolingParams("embed"), start, end - start, block_ids=used
+    )
+
+
+# The later parts of three prompts; the third prompt reads what the fourth one writes.
+FIRST = [part(range(40), 0, 300), part(range(40, 50), 0, 77), part(range(60, 80), 0, 150)]
+SECOND = [
+    part(range(40), 300, 310),
+    part([*range(40, 50), *range(205, 210)], 77, 100),
+    part([*range(80, 85), *range(145, 205)], 40, 500),
+    part(range(80, 140), 0, 480),
+    part([*range(60, 78), 220, 221], 144, 155),
+]
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
+def test_kept_keys_are_those_of_the_modules(
+    form: str, threads: int, read: bool, config: ModelConfig
+) -> None:
+    native.set_num_threads(threads)
+    layers = decoder(config, form)
+    dtype = torch.float32 if form == "float32" else torch.bfloat16
+    memories = []
+    for _ in range(2):
+        space = KVSpace(SLOTS // BLOCK, BLOCK)
+        memory = KVMemory(space, KVShape(3, config.hidden_size), dtype, CPU)
+        memory.entries.zero_()
+        memories.append(memory)
+    run = RunLayers(layers)
+    for step in (FIRST, SECOND):
+        x = torch.randn(sum(one.num_tokens for one in step), config.hidden_size)
+        batches = [kept_batch(step, memory, read) for memory in memories]
+        expected = one_by_one(layers, x.clone(), batches[0], NO_TERMS)
+        assert run._stack is not None
+        assert run._may_stack(run._stack, batches[1], NO_TERMS)
+        assert torch.equal(run(x.clone(), batches[1], NO_TERMS), expected)
+        assert torch.equal(memories[0].entries, memories[1].entries)
+
+
+def test_sequences_that_need_each_other_are_joined() -> None:
+    memory = KVMemory(KVSpace(SLOTS // BLOCK, BLOCK), KVShape(1, 8), torch.float32, CPU)
+    second = memory.view(SECOND)
+    assert second is not None
+    assert second.joined is not None
+    assert second.joined.tolist() == [0, 0, 0, 1, 0]
+    apart = memory.view([SECOND[0], SECOND[1]])
+    assert apart is not None
+    assert apart.joined is None
+
+
+def test_kept_keys_that_do_not_fit_are_refused(config: ModelConfig) -> None:
+    (layer,) = decoder(config, "float32", 1)
+    stack = RunLayers([layer])._stack
+    assert stack is not None
+    x, cu = torch.zeros(4, config.hidden_size), torch.tensor([0, 4]).int()
+    entries, slots = torch.zeros(1, 8, 2 * config.hidden_size), torch.tensor([0, 1, 2, 8])
+    positions = torch.arange(4).int()
+
+    def run(**changes: int) -> None:
+        kept = {
+            "kept": entries.data_ptr(),
+            "kept_layers": 1,
+            "kept_slots": 8,
+            "kept_width": 2 * config.hidden_size,
+            "written": slots.data_ptr(),
+        }
+        stack.native.run(
+            x.data_ptr(), cu.data_ptr(), 1, positions=positions.data_ptr(), **{**kept, **changes}
+        )
+
+    with pytest.raises(IndexError, match="no such slot"):
+        run()
+    slots[3] = 3
+    run()
+    with pytest.raises(ValueError, match="no such layer"):
+        run(kept_layers=0)
+    with pytest.raises(ValueError, match="of another width"):
+        run(kept_width=config.hidden_size)
+    fewer = torch.tensor([0, 3]).int()
+    with pytest.raises(ValueError, match="fewer keys than queries"):
+        run(key_slots=slots.data_ptr(), key_cu_seqlens=fewer.data_ptr())
+
+
 def test_layers_of_one_kind_share_a_call_and_others_do_not(config: ModelConfig) -> None:
     spec = bidirectional(config)
-    normed = partial(PreNormLayer, config, spec, head_norm=True)
     apart = partial(PostNormLayer, config, mlp=nn.Linear(32, 32))
     sandwich = partial(SandwichLayer, config, spec, norm=LayerNorm)
     variant = partial(JinaBertLayer, config, "relu", normed=True)
-    for make in (normed, apart, sandwich, variant):
+    for make in (apart, sandwich, variant):
         layer = make().requires_grad_(False)
         pack_weights(layer, FORMS["float32"])
         assert RunLayers([layer])._stack is None

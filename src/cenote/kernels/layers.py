@@ -36,8 +36,11 @@ class RotaryTables:
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """x' = post(out(attention(qkv(pre(x)))) + x), then x" = post(mlp(pre(x')) + x'). `qkv` gives
-    queries, keys and values in this order, turned by `rotary`; `up` is in halves if gated."""
+    """x' = post(out(attention(qkv(pre(x)))) + x), then x" = post(mlp(pre(x')) + x').
+
+    `qkv` gives queries, keys and values in this order, the first two normed head by head and turned
+    by `rotary`; `up` is in halves if gated.
+    """
 
     spec: AttentionSpec
     qkv: LinearWeight
@@ -48,7 +51,9 @@ class LayerWeights:
     gate: Gate
     pre_norms: Norms
     post_norms: Norms
+    head_norms: Norms  # of a head's queries and keys, both or none
     rotary: RotaryTables | None
+    kept: int | None  # its place among the layers of `Kept`
 
 
 class Read(Lengths, Protocol):
@@ -63,11 +68,40 @@ class Read(Lengths, Protocol):
         """Whether they are the last ones of their sequences."""
 
 
+class KeySlots(Lengths, Protocol):
+    """Where the keys of each sequence lie."""
+
+    @property
+    def slots(self) -> Tensor:
+        """int64, sequence after sequence."""
+
+
+class Kept(Protocol):
+    """Keys and values that outlive the call; see `KVView`."""
+
+    @property
+    def entries(self) -> Tensor:
+        """`[layers, slots, 2 · kv_size]`."""
+
+    @property
+    def written(self) -> Tensor:
+        """The slot of each row of the pack, int64."""
+
+    @property
+    def read(self) -> KeySlots | None:
+        """None: the pack has all keys."""
+
+    @property
+    def joined(self) -> Tensor | None:
+        """uint8 `[N]`, 1 for a sequence that reads, or is read, across the bound before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerStack:
     """Layers that the native kernels take, of one width and one dtype."""
 
     native: Any
+    dtype: torch.dtype  # of what lies between two products
     layers: Sequence[LayerWeights]  # whose tables the native side only points to
 
     @classmethod
@@ -77,10 +111,11 @@ class LayerStack:
         dtypes = {layer.qkv.dtype for layer in layers}
         if module is None or len(dtypes) != 1 or not all(map(_is_native, layers)):
             return None
-        native = module.LayerStack(layers[0].qkv.in_features, DTYPE_CODES[dtypes.pop()])
+        dtype = dtypes.pop()
+        native = module.LayerStack(layers[0].qkv.in_features, DTYPE_CODES[dtype])
         for layer in layers:
             _add(native, layer)
-        return cls(native, layers)
+        return cls(native, dtype, layers)
 
     def run(
         self,
@@ -90,19 +125,20 @@ class LayerStack:
         positions: Tensor,
         terms: AttentionTerms,
         read: Read | None,
+        kept: Kept | None = None,
     ) -> Tensor:
         """`hidden` `[T, width]` float32, which is used up, after the last layer: all of its rows,
-        or those that are read.
+        or those that are read. `kept` is of `dtype`; where it is read, no key is hidden.
 
         A row gets, bit for bit, what the layers' modules give it. Raises InvalidRequest for a
         position outside a rotary table.
         """
         slopes, bias, key_mask = terms.alibi_slopes, terms.bias, terms.key_mask
-        rows = {}
+        rows = {} if kept is None else _kept(kept)
         out = hidden
         if read is not None:
             out = torch.empty((len(read.rows), hidden.shape[1]), dtype=torch.float32)
-            rows = {
+            rows |= {
                 "read_rows": read.rows.data_ptr(),
                 "read_cu_seqlens": read.cu_seqlens.data_ptr(),
                 "read_trailing": read.trailing,
@@ -125,9 +161,26 @@ class LayerStack:
         return out
 
 
+def _kept(kept: Kept) -> dict[str, int]:
+    layers, slots, width = kept.entries.shape
+    found = {
+        "kept": kept.entries.data_ptr(),
+        "kept_layers": layers,
+        "kept_slots": slots,
+        "kept_width": width,
+        "written": kept.written.data_ptr(),
+    }
+    if kept.read is not None:
+        found["key_slots"] = kept.read.slots.data_ptr()
+        found["key_cu_seqlens"] = kept.read.cu_seqlens.data_ptr()
+    if kept.joined is not None:
+        found["joined"] = kept.joined.data_ptr()
+    return found
+
+
 def _is_native(layer: LayerWeights) -> bool:
     weights = (layer.qkv, layer.out, layer.up, layer.down)
-    norms = (*layer.pre_norms, *layer.post_norms)
+    norms = (*layer.pre_norms, *layer.post_norms, *layer.head_norms)
     return (
         all(weight.packed is not None for weight in weights)
         and all(norm is None or norm.native is not None for norm in norms)
@@ -138,8 +191,9 @@ def _is_native(layer: LayerWeights) -> bool:
 
 def _add(native: Any, layer: LayerWeights) -> None:
     spec, rotary = layer.spec, layer.rotary
-    pre, post = (
-        [norm and norm.native for norm in norms] for norms in (layer.pre_norms, layer.post_norms)
+    pre, post, head = (
+        [norm and norm.native for norm in norms]
+        for norms in (layer.pre_norms, layer.post_norms, layer.head_norms)
     )
     native.add(
         layer.qkv.packed,
@@ -150,6 +204,8 @@ def _add(native: Any, layer: LayerWeights) -> None:
         attention_post=post[0],
         mlp_pre=pre[1],
         mlp_post=post[1],
+        query_norm=head[0],
+        key_norm=head[1],
         activation=NATIVE_CODES[layer.activation],
         gated=GATE_CODES[layer.gate],
         heads=spec.num_heads,
@@ -165,4 +221,5 @@ def _add(native: Any, layer: LayerWeights) -> None:
         sin=0 if rotary is None else rotary.sin.data_ptr(),
         max_positions=0 if rotary is None else rotary.cos.shape[0],
         interleaved=rotary is not None and rotary.interleaved,
+        kept=-1 if layer.kept is None else layer.kept,
     )

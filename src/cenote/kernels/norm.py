@@ -58,6 +58,27 @@ def norm(x: Tensor, weight: NormWeight, *, residual: Tensor | None = None) -> Te
     return out
 
 
+def norm_heads(x: Tensor, weight: NormWeight) -> None:
+    """The norm of each head of `[T, heads · size]` in place, whose rows may lie apart."""
+    size = weight.weight.numel()
+    module = backend.native()
+    if module is None or weight.native is None or x.dtype not in DTYPE_CODES:
+        x.copy_(norm_torch(x.reshape(-1, size), weight).view(x.shape))
+        return
+    module.head_norm(
+        weight.kind,
+        x.data_ptr(),
+        DTYPE_CODES[x.dtype],
+        x.stride(0),
+        x.shape[0],
+        x.shape[1] // size,
+        size,
+        weight.weight.data_ptr(),
+        0 if weight.bias is None else weight.bias.data_ptr(),
+        weight.eps,
+    )
+
+
 def norm_torch(x: Tensor, weight: NormWeight, *, residual: Tensor | None = None) -> Tensor:
     """The oracle of `norm`."""
     x = x.float()

@@ -14,7 +14,7 @@ from cenote.kernels.attention import (
     Lengths,
     attention,
 )
-from cenote.kernels.norm import NormWeight
+from cenote.kernels.norm import NormWeight, norm_heads
 from cenote.kernels.rows import take_rows
 from cenote.layers.linear import Linear
 from cenote.layers.norm import LayerNorm, RMSNorm
@@ -126,12 +126,12 @@ class HeadNormedAttention(SelfAttention):
         super().__init__(
             hidden, spec, bias=bias, out_bias=out_bias, rotary=rotary, kv_layer=kv_layer
         )
-        self.q_norm = norm()
-        self.k_norm = norm()
+        self.q_norm: LayerNorm | RMSNorm = norm()
+        self.k_norm: LayerNorm | RMSNorm = norm()
 
     def mix(self, qkv: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
         """As `SelfAttention`, after the norms."""
         q, k, _ = qkv.split_with_sizes(self.sizes, dim=1)
-        for part, norm in ((q, self.q_norm), (k, self.k_norm)):
-            part.copy_(norm(part.reshape(-1, self.spec.head_dim)).view(part.shape))
+        norm_heads(q, self.q_norm.prepared)
+        norm_heads(k, self.k_norm.prepared)
         return super().mix(qkv, batch, terms)

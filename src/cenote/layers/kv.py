@@ -67,6 +67,9 @@ class KVView:
     written: Tensor  # [T] int64
     read: KeyRows | None
     neighbours: Neighbours | None = None
+    # uint8 [N], on the host: 1 where a sequence reads what this step writes for one before it, or
+    # stands between the two. None: each sequence could run alone.
+    joined: Tensor | None = None
 
     def extend(self, layer: int, kv: Tensor) -> Tensor:
         """Keeps keys and values `[T, 2 · size]` of this step's tokens; all those to attend to.

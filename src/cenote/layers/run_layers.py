@@ -39,9 +39,15 @@ class RunLayers:
     def __call__(self, hidden: Tensor, batch: PackedBatch, terms: AttentionTerms) -> Tensor:
         """All layers see all rows of the one before, and only the last one leaves out those that
         nobody reads. `hidden` is used up."""
-        if self._stack is not None and self._may_stack(batch):
-            return self._stack.run(
-                hidden, batch, positions=batch.positions, terms=terms, read=batch.read
+        stack = self._stack
+        if stack is not None and self._may_stack(stack, batch, terms):
+            return stack.run(
+                hidden,
+                batch,
+                positions=batch.positions,
+                terms=terms,
+                read=batch.read,
+                kept=batch.kv,
             )
         *before, last = self._layers
         whole = batch.whole()
@@ -62,9 +68,14 @@ class RunLayers:
             found.append(weights)
         return LayerStack.of(found)
 
-    def _may_stack(self, batch: PackedBatch) -> bool:
+    def _may_stack(self, stack: LayerStack, batch: PackedBatch, terms: AttentionTerms) -> bool:
         """Whether nothing about this batch asks for the modules."""
-        if batch.kv is not None or any(product.is_changed for product in self._products):
+        kv = batch.kv
+        if kv is not None and kv.entries.dtype != stack.dtype:
+            return False
+        if kv is not None and kv.read is not None and not terms.is_empty:
+            return False
+        if any(product.is_changed for product in self._products):
             return False
         return not any(rotary.is_stretched(batch) for rotary in self._rotaries)
 

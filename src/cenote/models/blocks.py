@@ -51,8 +51,11 @@ def whole_layer(
 ) -> LayerWeights | None:
     """A layer of these parts, for one call; None where a part is of another kind. Norms of the
     attention and of the MLP stand before the part, or behind its residual sum."""
-    if type(attention) is not SelfAttention or type(mlp) is not MLP:
+    if type(attention) not in (SelfAttention, HeadNormedAttention) or type(mlp) is not MLP:
         return None
+    head_norms: PartNorms = (None, None)
+    if isinstance(attention, HeadNormedAttention):
+        head_norms = (attention.q_norm, attention.k_norm)
     return LayerWeights(
         spec=attention.spec,
         qkv=attention.qkv.prepared,
@@ -63,6 +66,8 @@ def whole_layer(
         gate=mlp.gate,
         pre_norms=_prepared(pre_norms),
         post_norms=_prepared(post_norms),
+        head_norms=_prepared(head_norms),
+        kept=attention.kv_layer,
         rotary=None if attention.rotary is None else attention.rotary.common,
     )
 

@@ -84,7 +84,7 @@ class KVMemory:
         written = np.concatenate(
             [of[request.start :] for of, request in zip(slots, requests, strict=True)]
         )
-        read, neighbours = None, None
+        read, neighbours, joined = None, None, None
         if has_context:
             lengths = [len(of) for of in slots]
             cu_seqlens = np.cumsum([0, *lengths], dtype=np.int32)
@@ -94,8 +94,24 @@ class KVMemory:
                 lengths,
             )
             neighbours = self._neighbours(requests, slots) if self.reach else None
+            joined = self._joined(requests)
         written_at = torch.from_numpy(written).to(device)
-        return KVView(self.entries, self.inputs, written_at, read, neighbours)
+        return KVView(self.entries, self.inputs, written_at, read, neighbours, joined)
+
+    def _joined(self, requests: Sequence[ScheduledRequest]) -> torch.Tensor | None:
+        """See `KVView`: blocks of a prefix may be filled by the step that reads them."""
+        size = self.space.block_size
+        writer = {
+            block: at
+            for at, request in enumerate(requests)
+            for block in (request.block_ids or [])[request.start // size :]
+        }
+        joined = np.zeros(len(requests), dtype=np.uint8)
+        for at, request in enumerate(requests):
+            for block in (request.block_ids or [])[: request.start // size]:
+                other = writer.get(block, at)
+                joined[min(at, other) + 1 : max(at, other) + 1] = 1
+        return torch.from_numpy(joined) if joined.any() else None
 
     def _neighbours(
         self, requests: Sequence[ScheduledRequest], slots: Sequence[NDArray[np.int64]]
