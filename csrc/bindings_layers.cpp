@@ -15,8 +15,8 @@ class LayerStack {
 
   void add(const PackedWeight& qkv, const PackedWeight& out, const PackedWeight& up,
            const PackedWeight& down, const Norm* attention_pre, const Norm* attention_post,
-           const Norm* mlp_pre, const Norm* mlp_post, const Norm* query_norm, const Norm* key_norm,
-           int activation, int gated, int64_t heads,
+           const Norm* mlp_pre, const Norm* mlp_post, bool adds_behind, const Norm* query_norm,
+           const Norm* key_norm, int activation, int gated, int64_t heads,
            int64_t kv_heads, int64_t head_dim, float scale, bool causal, int64_t window_left,
            int64_t window_right, float softcap, int64_t rotary_dim, Address cos, Address sin,
            int64_t max_positions, bool interleaved, int64_t kept) {
@@ -29,6 +29,8 @@ class LayerStack {
     layer.attention_post = args_of(attention_post, width_);
     layer.mlp_pre = args_of(mlp_pre, width_);
     layer.mlp_post = args_of(mlp_post, width_);
+    require(!adds_behind || (attention_post && mlp_post), "there is no norm to add behind");
+    layer.adds_behind = adds_behind;
     require(!query_norm == !key_norm, "heads of queries and keys are normed both or not at all");
     layer.query_norm = args_of(query_norm, head_dim);
     layer.key_norm = args_of(key_norm, head_dim);
@@ -157,14 +159,14 @@ void bind_layers(nb::module_& m) {
       .def("add", &LayerStack::add, "qkv"_a, "out"_a, "up"_a, "down"_a, nb::kw_only(),
            "attention_pre"_a.none() = nb::none(), "attention_post"_a.none() = nb::none(),
            "mlp_pre"_a.none() = nb::none(), "mlp_post"_a.none() = nb::none(),
-           "query_norm"_a.none() = nb::none(), "key_norm"_a.none() = nb::none(), "activation"_a,
+           "adds_behind"_a = false, "query_norm"_a.none() = nb::none(), "key_norm"_a.none() = nb::none(), "activation"_a,
            "gated"_a = 0, "heads"_a, "kv_heads"_a, "head_dim"_a, "scale"_a, "causal"_a = false,
            "window_left"_a = -1, "window_right"_a = -1, "softcap"_a = 0.0f, "rotary_dim"_a = 0,
            "cos"_a = 0, "sin"_a = 0, "max_positions"_a = 0, "interleaved"_a = false,
            "kept"_a = -1, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(),
            nb::keep_alive<1, 5>(), nb::keep_alive<1, 6>(), nb::keep_alive<1, 7>(),
-           nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>(), nb::keep_alive<1, 10>(),
-           nb::keep_alive<1, 11>())
+           nb::keep_alive<1, 8>(), nb::keep_alive<1, 9>(), nb::keep_alive<1, 11>(),
+           nb::keep_alive<1, 12>())
       .def("run", &LayerStack::run, "hidden"_a, "cu_seqlens"_a, "sequences"_a,
            nb::kw_only(), "positions"_a = 0, "alibi_slopes"_a = 0, "bias"_a = 0, "bias_size"_a = 0,
            "key_mask"_a = 0, "kept"_a = 0, "kept_layers"_a = 0, "kept_slots"_a = 0,

@@ -70,7 +70,8 @@ struct PackedWeight {
   ~PackedWeight();
 };
 
-// y = norm_out(act(norm_in(x) · Wᵀ + b) + residual); see _native.pyi for what may alias.
+// y = norm_out(act(norm_in(x) · Wᵀ + b) + residual) + added; see _native.pyi for what may alias.
+// `added`, float32 rows that aren't `out`, only with a norm and a float32 result.
 struct LinearArgs {
   const void* x = nullptr;
   DType x_dtype = DType::f32;
@@ -83,9 +84,10 @@ struct LinearArgs {
   const NormArgs* pre_norm = nullptr;
   const float* residual = nullptr;
   const NormArgs* post_norm = nullptr;
+  const float* added = nullptr;
 };
 
-// y = norm_out(down(act(up(norm_in(x)))) + residual), gated or not.
+// y = norm_out(down(act(up(norm_in(x)))) + residual) + added, gated or not.
 struct MlpArgs {
   const void* x = nullptr;
   DType x_dtype = DType::f32;
@@ -100,6 +102,7 @@ struct MlpArgs {
   const NormArgs* pre_norm = nullptr;
   const float* residual = nullptr;
   const NormArgs* post_norm = nullptr;
+  const float* added = nullptr;
 };
 
 struct LinearKernels {

@@ -205,7 +205,7 @@ class Journey {
     product.rows = rows.count;
     product.weight = layer.out;
     product.out = middle_;
-    product.residual = rows.residual;
+    (layer.adds_behind ? product.added : product.residual) = rows.residual;
     product.post_norm = layer.attention_post;
     layer.out->kernels->linear(product);
     pass_gate();
@@ -219,7 +219,7 @@ class Journey {
     mlp.activation = layer.activation;
     mlp.gate = layer.gate;
     mlp.pre_norm = layer.mlp_pre;
-    mlp.residual = middle_;
+    (layer.adds_behind ? mlp.added : mlp.residual) = middle_;
     mlp.post_norm = layer.mlp_post;
     layer.up->kernels->mlp(mlp);
   }

@@ -14,7 +14,8 @@
 namespace cenote {
 
 // x' = attention_post(out(attention(qkv(attention_pre(x)))) + x), then
-// x" = mlp_post(mlp(mlp_pre(x')) + x'). Any norm may be null.
+// x" = mlp_post(mlp(mlp_pre(x')) + x'). Any norm may be null. If it adds behind, x and x' are added
+// to what the post-norms give, which are both there.
 struct Layer {
   const PackedWeight* qkv = nullptr;  // rows of queries, keys and values in this order
   const PackedWeight* out = nullptr;
@@ -24,6 +25,7 @@ struct Layer {
   const NormArgs* attention_post = nullptr;
   const NormArgs* mlp_pre = nullptr;
   const NormArgs* mlp_post = nullptr;
+  bool adds_behind = false;
   const NormArgs* query_norm = nullptr;  // of each head, before it is turned
   const NormArgs* key_norm = nullptr;
   Activation activation = Activation::none;

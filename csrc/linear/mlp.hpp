@@ -82,7 +82,7 @@ void mlp_of(const MlpArgs& args) {
   const MlpPlan mlp(args);
   const Input input{args.x, args.x_dtype, args.x_stride, mlp.up.in_features, args.pre_norm};
   const Result result{args.out,         args.out_dtype, mlp.down.out_features,
-                      Activation::none, args.residual,  args.post_norm};
+                      Activation::none, args.residual,  args.post_norm, args.added};
   const int64_t wide = mlp.down.in_features;
   const int64_t bytes_per_row =
       PackedRows<E>::chunks_of(wide) * kChunkBytes +

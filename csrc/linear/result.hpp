@@ -14,6 +14,7 @@ struct Result {
   Activation activation;
   const float* residual;
   const NormArgs* norm;
+  const float* added;  // behind the norm
 
   bool needs_rows() const { return norm && dtype != DType::f32; }
   size_t row_bytes(int64_t rows) const {
@@ -38,7 +39,9 @@ struct Result {
       float* row = rows + r * columns;
       const int64_t at = (offset + r) * columns;
       if (adds_late()) add_residual(row, residual + at, r + kRowsAhead < last);
-      if (dtype == DType::f32) {
+      if (added) {
+        normalise_and_add(row, at);
+      } else if (dtype == DType::f32) {
         rows::normalise_into(row, columns, *norm, static_cast<float*>(out) + at);
       } else {
         rows::normalise_into(row, columns, *norm, static_cast<bf16*>(out) + at);
@@ -47,6 +50,13 @@ struct Result {
   }
 
  private:
+  void normalise_and_add(const float* row, int64_t at) const {
+    float* to = static_cast<float*>(out) + at;
+    rows::normalise(row, columns, *norm, [&](int64_t i, int64_t n, Vec y) {
+      store_up_to(to + i, y + load_up_to(added + at + i, n), n);
+    });
+  }
+
   void add_residual(float* row, const float* from, bool more) const {
     if (more) {
       fetch_rows(from + kRowsAhead * columns, 0, 1, columns * sizeof(float));

@@ -162,6 +162,7 @@ class LayerStack:
         attention_post: Norm | None = None,
         mlp_pre: Norm | None = None,
         mlp_post: Norm | None = None,
+        adds_behind: bool = False,
         query_norm: Norm | None = None,
         key_norm: Norm | None = None,
         activation: int,
@@ -182,10 +183,11 @@ class LayerStack:
         kept: int = -1,
     ) -> None:
         """The next layer: x' = attention_post(out(attention(qkv(attention_pre(x)))) + x), then
-        mlp_post(mlp(mlp_pre(x')) + x'). `qkv` gives queries, keys and values in this order. The
-        first two are normed head by head, if there are such norms, and turned by cos and sin (see
-        `rotary`) if these aren't 0, which must outlive the stack. `kept`: which layer of what `run`
-        keeps is this one's; -1: none."""
+        mlp_post(mlp(mlp_pre(x')) + x'), or with `adds_behind` x and x' added to what the two
+        post-norms give. `qkv` gives queries, keys and values in this order. The first two are
+        normed head by head, if there are such norms, and turned by cos and sin (see `rotary`) if
+        these aren't 0, which must outlive the stack. `kept`: which layer of what `run` keeps is
+        this one's; -1: none."""
 
     def run(
         self,

@@ -19,9 +19,9 @@ from cenote.config.model import ModelConfig, load_model_config
 from cenote.config.rope import RopeConfig
 from cenote.errors import InvalidRequest
 from cenote.kernels import backend
-from cenote.kernels.attention import NO_TERMS, AttentionTerms
+from cenote.kernels.attention import NO_TERMS, AttentionSpec, AttentionTerms
 from cenote.layers.kv import KVShape
-from cenote.layers.norm import LayerNorm, RMSNorm
+from cenote.layers.norm import RMSNorm
 from cenote.layers.packed import PackedBatch, ReadRows
 from cenote.layers.packing import WeightForm, pack_weights
 from cenote.layers.rotary import Rotary
@@ -65,9 +65,14 @@ def windowed(config: ModelConfig) -> nn.Module:
     )
 
 
+def soft_spec(config: ModelConfig) -> AttentionSpec:
+    return replace(causal(config, 50), softcap=3.0)
+
+
 def soft_capped(config: ModelConfig) -> nn.Module:
-    spec = replace(causal(config, 50), softcap=3.0)
-    return PreNormLayer(config, spec, norm=RMSNorm, gate="second", rotary=rotary(config))
+    return PreNormLayer(
+        config, soft_spec(config), norm=RMSNorm, gate="second", rotary=rotary(config)
+    )
 
 
 KINDS = {
@@ -85,6 +90,11 @@ KINDS = {
     ),
     "layer-normed heads": Kind(
         lambda config: PreNormLayer(config, bidirectional(config), head_norm=True)
+    ),
+    "sandwich": Kind(
+        lambda config: SandwichLayer(
+            config, soft_spec(config), norm=RMSNorm, gate="first", head_norm=True
+        )
     ),
     "alibi": Kind(
         lambda config: JinaBertLayer(config, "gelu_erf", normed=False),
@@ -312,11 +322,9 @@ def test_kept_keys_that_do_not_fit_are_refused(config: ModelConfig) -> None:
 
 
 def test_layers_of_one_kind_share_a_call_and_others_do_not(config: ModelConfig) -> None:
-    spec = bidirectional(config)
     apart = partial(PostNormLayer, config, mlp=nn.Linear(32, 32))
-    sandwich = partial(SandwichLayer, config, spec, norm=LayerNorm)
     variant = partial(JinaBertLayer, config, "relu", normed=True)
-    for make in (apart, sandwich, variant):
+    for make in (apart, variant):
         layer = make().requires_grad_(False)
         pack_weights(layer, FORMS["float32"])
         assert RunLayers([layer])._stack is None
@@ -343,6 +351,8 @@ def test_a_stack_refuses_what_does_not_fit(config: ModelConfig) -> None:
         stack.add(*packed, **{**heads, "head_dim": 16})
     with pytest.raises(ValueError, match="up and down don't fit"):
         stack.add(*packed[:2], packed[1], packed[3], **heads)
+    with pytest.raises(ValueError, match="no norm to add behind"):
+        stack.add(*packed, **heads, adds_behind=True)
     stack.add(*packed, **heads)
     x, cu = torch.zeros(4, config.hidden_size), torch.tensor([0, 4]).int()
     with pytest.raises(ValueError, match="at least one layer"):

@@ -38,8 +38,9 @@ class RotaryTables:
 class LayerWeights:
     """x' = post(out(attention(qkv(pre(x)))) + x), then x" = post(mlp(pre(x')) + x').
 
-    `qkv` gives queries, keys and values in this order, the first two normed head by head and turned
-    by `rotary`; `up` is in halves if gated.
+    If it `adds_behind`, x and x' are added to what the two post-norms give. `qkv` gives queries,
+    keys and values in this order, the first two normed head by head and turned by `rotary`; `up`
+    is in halves if gated.
     """
 
     spec: AttentionSpec
@@ -54,6 +55,7 @@ class LayerWeights:
     head_norms: Norms  # of a head's queries and keys, both or none
     rotary: RotaryTables | None
     kept: int | None  # its place among the layers of `Kept`
+    adds_behind: bool = False
 
 
 class Read(Lengths, Protocol):
@@ -204,6 +206,7 @@ def _add(native: Any, layer: LayerWeights) -> None:
         attention_post=post[0],
         mlp_pre=pre[1],
         mlp_post=post[1],
+        adds_behind=layer.adds_behind,
         query_norm=head[0],
         key_norm=head[1],
         activation=NATIVE_CODES[layer.activation],

@@ -48,9 +48,11 @@ def whole_layer(
     *,
     pre_norms: PartNorms = (None, None),
     post_norms: PartNorms = (None, None),
+    adds_behind: bool = False,
 ) -> LayerWeights | None:
     """A layer of these parts, for one call; None where a part is of another kind. Norms of the
-    attention and of the MLP stand before the part, or behind its residual sum."""
+    attention and of the MLP stand before the part, or behind its residual sum; with `adds_behind`,
+    the sum is made behind the norm."""
     if type(attention) not in (SelfAttention, HeadNormedAttention) or type(mlp) is not MLP:
         return None
     head_norms: PartNorms = (None, None)
@@ -68,6 +70,7 @@ def whole_layer(
         post_norms=_prepared(post_norms),
         head_norms=_prepared(head_norms),
         kept=attention.kv_layer,
+        adds_behind=adds_behind,
         rotary=None if attention.rotary is None else attention.rotary.common,
     )
 
@@ -208,5 +211,12 @@ class SandwichLayer(PreNormLayer):
         )
         return hidden + added
 
-    def weights(self) -> None:
-        """Its norms stand before the residual sums."""
+    def weights(self) -> LayerWeights | None:
+        """See `WholeLayer`."""
+        return whole_layer(
+            self.attention,
+            self.mlp,
+            pre_norms=(self.attention_norm, self.mlp_norm),
+            post_norms=(self.attention_out_norm, self.mlp_out_norm),
+            adds_behind=True,
+        )
