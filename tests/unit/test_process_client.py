@@ -26,6 +26,7 @@ from cenote.config.engine import EngineConfig
 from cenote.engine.client import start_engine
 from cenote.engine.in_process import InProcessClient
 from cenote.engine.messages import EnginePrompt, EngineRequest, StepStats
+from cenote.engine.placement import Placement
 from cenote.engine.process_client import ProcessClient
 from cenote.errors import EngineUnavailable, ModelLoadError, UnsupportedTask
 from cenote.params import LateInteractionParams, PoolingParams, Task
@@ -86,14 +87,14 @@ def is_running(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tiny_bert: Path) -> Iterator[ProcessClient]:
-    client = ProcessClient(config(tiny_bert), niceness=1)
+    client = ProcessClient(config(tiny_bert), Placement(niceness=1))
     yield client
     client.close()
 
 
 @pytest.fixture
 def client(tiny_bert: Path) -> Iterator[ProcessClient]:
-    made = ProcessClient(config(tiny_bert), niceness=1)
+    made = ProcessClient(config(tiny_bert), Placement(niceness=1))
     yield made
     made.close(timeout=1.0)
 

@@ -12,6 +12,7 @@ import pytest
 
 from cenote import LLM
 from cenote.config.engine import EngineConfig
+from cenote.config.profile import usable_cores
 from cenote.engine.messages import (
     EngineOutput,
     EnginePrompt,
@@ -19,6 +20,7 @@ from cenote.engine.messages import (
     EngineRequest,
     StepStats,
 )
+from cenote.engine.placement import share_cores
 from cenote.engine.replicas import ReplicatedClient, split, start_replicas
 from cenote.errors import EngineUnavailable, InvalidRequest, Overloaded
 from cenote.params import LateInteractionParams, PoolingParams
@@ -156,10 +158,12 @@ def test_replicas_share_threads_and_none_stays_where_one_cannot_start() -> None:
     lock = threading.Lock()
     config = EngineConfig(replicas=2, threads=5, max_waiting_requests=9)
     configs: list[EngineConfig] = []
+    placed: list[frozenset[int]] = []
 
-    def start(share: EngineConfig) -> FakeEngine:
+    def start(share: EngineConfig, cores: frozenset[int]) -> FakeEngine:
         with lock:
             configs.append(share)
+            placed.append(cores)
             made.append(FakeEngine())
             return made[-1]
 
@@ -168,7 +172,9 @@ def test_replicas_share_threads_and_none_stays_where_one_cannot_start() -> None:
         (2, 5, 1)
     ] * 2
 
-    def fail_second(share: EngineConfig) -> FakeEngine:
+    assert sorted(placed, key=sorted) == sorted(share_cores(2, usable_cores()), key=sorted)
+
+    def fail_second(share: EngineConfig, cores: frozenset[int]) -> FakeEngine:
         with lock:
             if len(made) == 3:
                 raise EngineUnavailable("no")

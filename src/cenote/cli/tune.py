@@ -16,7 +16,7 @@ from cenote.cli.console import note, stderr
 from cenote.cli.tuning import Search, Trial, challenges
 from cenote.cli.workload import Workload, make_texts
 from cenote.config.engine import STEP_TOKENS, EngineConfig
-from cenote.config.profile import UNSET, Profile, cores, machine, profile_path
+from cenote.config.profile import UNSET, Profile, machine, profile_path, usable_cores
 
 # Clock time that one run of the texts is to take.
 RUN_SECONDS = 0.4
@@ -126,7 +126,7 @@ def _search(start: EngineConfig, workload: Workload, deadline: float) -> Search:
         engine.close()
         raise
     search = Search(start, engine, lambda config: ProcessEngine(config, texts), tokens, deadline)
-    search.run(challenges(start, ready.dtype, STEP_TOKENS["cpu"], cores()), _say)
+    search.run(challenges(start, ready.dtype, STEP_TOKENS["cpu"], len(usable_cores())), _say)
     return search
 
 

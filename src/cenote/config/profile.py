@@ -137,10 +137,10 @@ def machine() -> str:
     seen = {key.strip().lower(): value.strip() for key, _, value in reversed(lines)}
     name = seen.get("model name", name)
     flags = hashlib.sha256(seen.get("flags", seen.get("features", "")).encode()).hexdigest()[:8]
-    return f"{name}, {cores()} cores, features {flags}"
+    return f"{name}, {len(usable_cores())} cores, features {flags}"
 
 
-def cores() -> int:
+def usable_cores() -> list[int]:
     """The cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, Protocol
 
 from cenote.config.engine import EngineConfig
@@ -65,7 +64,8 @@ def start_engine(config: EngineConfig, *, in_process: bool, niceness: int = 0) -
 
     `in_process` runs it in a thread of this process (the offline API); else it is a process of its
     own, started again if it dies, and this one never loads torch. Several replicas are always
-    processes. `niceness` is how far such processes stand back for this one.
+    processes, each on cores of its own. `niceness` is how far such processes stand back for this
+    one.
 
     Raises:
         ModelLoadError: the model can't be found, read or served.
@@ -73,14 +73,18 @@ def start_engine(config: EngineConfig, *, in_process: bool, niceness: int = 0) -
         EngineUnavailable: the process died while it started.
     """
     if config.replicas > 1:
+        from cenote.engine.placement import Placement
         from cenote.engine.process_client import ProcessClient
         from cenote.engine.replicas import start_replicas
 
-        return start_replicas(config, partial(ProcessClient, niceness=niceness))
+        return start_replicas(
+            config, lambda share, cores: ProcessClient(share, Placement(niceness, cores))
+        )
     if in_process:
         from cenote.engine.in_process import InProcessClient
 
         return InProcessClient(config)
+    from cenote.engine.placement import Placement
     from cenote.engine.process_client import ProcessClient
 
-    return ProcessClient(config, niceness=niceness)
+    return ProcessClient(config, Placement(niceness))

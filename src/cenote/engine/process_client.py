@@ -26,6 +26,7 @@ from cenote.engine.messages import (
     StartEngine,
     ToEngine,
 )
+from cenote.engine.placement import Placement
 from cenote.errors import CenoteError, EngineUnavailable, from_code
 
 logger = logging.getLogger(__name__)
@@ -43,14 +44,12 @@ DRAIN_SECONDS = 30.0
 class EngineProcess:
     """One life of the engine: the process and the socket to it. Returns once it serves.
 
-    Its priority is lower than ours by `niceness` (0 to 19).
-
     Raises:
         CenoteError: what the engine said (ModelLoadError, InvalidRequest).
         EngineUnavailable: it died before it could say anything.
     """
 
-    def __init__(self, config: EngineConfig, weights: str | None, niceness: int) -> None:
+    def __init__(self, config: EngineConfig, weights: str | None, placement: Placement) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -59,7 +58,7 @@ class EngineProcess:
                 stdin=subprocess.DEVNULL,
                 env=_environment(),
             )
-            _stand_back(self.process.pid, niceness)
+            placement.apply(self.process.pid)
         self.connection: FrameSocket[FromEngine] = FrameSocket(ours, FromEngine)
         self.started = time.monotonic()
         try:
@@ -94,16 +93,15 @@ class EngineProcess:
 
 
 class ProcessClient(BaseClient):
-    """Starts the engine before it returns; see `EngineProcess` for what it raises, and for what
-    `niceness` is."""
+    """Starts the engine before it returns; see `EngineProcess` for what it raises."""
 
-    def __init__(self, config: EngineConfig, *, niceness: int = 0) -> None:
+    def __init__(self, config: EngineConfig, placement: Placement | None = None) -> None:
         super().__init__(config)
-        self._niceness = niceness
+        self._placement = placement or Placement()
         self._config = config
         self._weights: str | None = None
         self._closing = threading.Event()
-        self._engine = EngineProcess(config, None, niceness)
+        self._engine = EngineProcess(config, None, self._placement)
         self._ready = self._engine.ready
         self._unavailable = None
         self._thread = threading.Thread(target=self._run, name="cenote-engine-output", daemon=True)
@@ -164,7 +162,7 @@ class ProcessClient(BaseClient):
             if self._closing.wait(delay):
                 return restarts
             try:
-                self._engine = EngineProcess(self._config, self._weights, self._niceness)
+                self._engine = EngineProcess(self._config, self._weights, self._placement)
             except (CenoteError, OSError) as error:
                 logger.error("the engine could not be started again: %s", error)
                 continue
@@ -190,12 +188,6 @@ class ProcessClient(BaseClient):
         self._thread.join()
         self._engine.end()  # One that was just being started again is another.
         self._fail_all(EngineUnavailable("The engine was closed."))
-
-
-def _stand_back(pid: int, niceness: int) -> None:
-    """Lowers the priority of a process that has just been started: its threads will have that of
-    the one which starts them, so later it would be too late."""
-    os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
 
 
 def _log_level() -> str:

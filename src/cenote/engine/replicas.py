@@ -7,7 +7,6 @@ went before: its engine may still have it encoded. It knows no transport and no 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -20,8 +19,10 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from cenote.config.engine import EngineConfig
+from cenote.config.profile import usable_cores
 from cenote.engine.base_client import BaseClient
 from cenote.engine.messages import EngineOutput, EngineReady, EngineRequest, StepStats
+from cenote.engine.placement import share_cores
 
 
 @dataclass(slots=True)
@@ -158,20 +159,22 @@ class ReplicatedClient:
 
 
 def start_replicas(
-    config: EngineConfig, start: Callable[[EngineConfig], BaseClient]
+    config: EngineConfig, start: Callable[[EngineConfig, frozenset[int]], BaseClient]
 ) -> ReplicatedClient:
-    """Starts `config.replicas` engines at the same time, each with its share of the threads and of
-    the queue. None is left running where one can't start: then it raises what `start` raised."""
+    """Starts `config.replicas` engines at the same time, each with its share of the threads, the
+    cores and the queue. None is left running where one can't start: then it raises what `start`
+    raised."""
     count = config.replicas
+    cores = usable_cores()
     share = with_fields(
         config,
         replicas=1,
-        threads=max(1, (config.threads or os.cpu_count() or 1) // count),
+        threads=max(1, (config.threads or len(cores)) // count),
         max_waiting_tokens=-(-config.max_waiting_tokens // count),
         max_waiting_requests=-(-config.max_waiting_requests // count),
     )
     with ThreadPoolExecutor(count) as pool:
-        starts = [pool.submit(start, share) for _ in range(count)]
+        starts = [pool.submit(start, share, own) for own in share_cores(count, cores)]
     failed = next((one.exception() for one in starts if one.exception() is not None), None)
     if failed is None:
         return ReplicatedClient([one.result() for one in starts])
