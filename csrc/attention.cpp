@@ -19,6 +19,7 @@
 #include "attention_products.hpp"
 #include "attention_scores.hpp"
 #include "attention_softmax.hpp"
+#include "attention_tiles.hpp"
 #include "memory.hpp"
 #include "threads.hpp"
 #include "varlen.hpp"
@@ -102,7 +103,11 @@ void weigh_block(const Plan& plan, const Head<T>& head, const Sequence& seq, Gat
   const bool changed = score<Products, C>(plan, head, seq, gathered, queries, block, work);
   if constexpr (Powers<Dot>::kNear) {
     if (gathered.near) {
-      gathered.near = weigh_near<Dot>(work.scores, block.size(), scale, changed, running);
+      const auto blind = [&](int c) {
+        const int64_t first = seq.shift() + queries.begin + c * kLanes;
+        return find_blind(block, first, plan.left, plan.right);
+      };
+      gathered.near = weigh_near<Dot>(work.scores, block.size(), scale, changed, blind, running);
       if (gathered.near) return;
       score<Products, C>(plan, head, seq, gathered, queries, block, work);
     }

@@ -2,6 +2,7 @@
 // masks.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "tile.hpp"

@@ -82,6 +82,14 @@ void hide_outside(float* scores, Span block, Span queries, int64_t left, int64_t
   hide(high, block.end);
 }
 
+// Which queries of a vector, from `first_position` on, see none of a block's keys for where they stand.
+inline Mask find_blind(Span block, int64_t first_position, int64_t left, int64_t right) {
+  Vec position[1];
+  positions(first_position, position);
+  return position[0] < set1(static_cast<float>(block.begin - right)) |
+         set1(static_cast<float>(block.end - 1 + left)) < position[0];
+}
+
 template <int C>
 void hide_masked(float* scores, int64_t keys, const uint8_t* mask) {
   for (int64_t key = 0; key < keys; ++key) {

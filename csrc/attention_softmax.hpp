@@ -44,8 +44,9 @@ void raise_reference(const float* scores, int64_t keys, float scale, Running<C>&
   Vec highest[C];
   find_highest(scores, keys, highest);
   for (int c = 0; c < C; ++c) {
-    const Vec raised = max(running.reference[c], Powers<Dot>::reference(highest[c] * set1(scale)));
-    running.correction[c] = exp2(running.reference[c] - raised);
+    const Vec before = running.reference[c], found = Powers<Dot>::reference(highest[c] * set1(scale));
+    const Vec raised = select(highest[c] < set1(kNothingSeen / 2), before, max(before, found));
+    running.correction[c] = exp2(before - raised);
     running.reference[c] = raised;
   }
   running.corrected = true;
@@ -64,20 +65,27 @@ void weigh(float* scores, int64_t keys, float scale, Running<C>& running) {
 
 // The same without looking for a maximum: the reference stays as it is, or is 0 if there is none.
 // Returns false, and leaves `running` alone, if a weight would be out of range; the scores are lost.
-// `changed` says that some scores may be very low, such as those of hidden keys.
-template <class Dot, int C>
-bool weigh_near(float* scores, int64_t keys, float scale, bool changed, Running<C>& running) {
+// `changed` says that some scores may be very low, such as those of hidden keys; `blind(c)` which
+// queries see none of these keys.
+template <class Dot, int C, class Blind>
+bool weigh_near(float* scores, int64_t keys, float scale, bool changed, const Blind& blind,
+                Running<C>& running) {
   Vec reference[C], sums[C];
   for (int c = 0; c < C; ++c) {
     const Mask unseen = running.reference[c] < set1(kNothingSeen / 2);
     reference[c] = select(unseen, zero(), running.reference[c]);
   }
-  bool near = changed ? Powers<Dot>::template weigh_near<C, true>(scores, keys, scale, reference, sums)
-                      : Powers<Dot>::template weigh_near<C, false>(scores, keys, scale, reference, sums);
+  using P = Powers<Dot>;
+  bool near = changed ? P::template weigh_near<C, true>(scores, keys, scale, reference, sums)
+                      : P::template weigh_near<C, false>(scores, keys, scale, reference, sums);
   for (int c = 0; c < C; ++c) {
-    // So far from both ends that neither sums nor their products with values leave float32.
     sums[c] = running.sum[c] + sums[c];
-    near &= !any(sums[c] < set1(0x1p-60f) | set1(0x1p60f) < sums[c] | is_nan(sums[c]));
+    // So far from both ends that neither sums nor their products with values leave float32.
+    near &= !any(set1(0x1p60f) < sums[c] | is_nan(sums[c]));
+    if (!any(sums[c] < set1(0x1p-60f))) continue;
+    const Mask unseen = blind(c);
+    near &= !any(select(unseen, set1(1), sums[c]) < set1(0x1p-60f));
+    reference[c] = select(unseen, running.reference[c], reference[c]);
   }
   if (!near) return false;
   for (int c = 0; c < C; ++c) {
