@@ -280,6 +280,58 @@ def test_limit_below_the_special_tokens_is_refused(tokenizer: Tokenizer) -> None
         tokenizer.encode(["hello"], pairs=["you"], max_tokens=2)
 
 
+BLANKS = st.sampled_from([" ", "  ", "\n", "\t", "", " \n ", "\u3000"])
+LONG_TEXTS = st.lists(st.tuples(WORDS, BLANKS), min_size=1, max_size=12).flatmap(
+    lambda parts: st.integers(1, 200).map(lambda n: "".join(a + b for a, b in parts) * n)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(LONG_TEXTS, min_size=1, max_size=3), limit=st.integers(3, 150))
+def test_beginnings_give_what_whole_texts_give(
+    tokenizer: Tokenizer, byte_tokenizer: Tokenizer, texts: list[str], limit: int
+) -> None:
+    for one in (tokenizer, byte_tokenizer):
+        whole = one.encode(texts)
+        for cut, full in zip(one.encode(texts, max_tokens=limit, side="right"), whole, strict=True):
+            fits = len(full.ids) <= limit
+            assert cut.ids == (full.ids if fits else [*full.ids[: limit - 1], full.ids[-1]])
+            assert cut.truncated != fits
+            assert len(cut.ids) <= cut.num_tokens_before_cut <= len(full.ids)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(LONG_TEXTS | TEXTS, LONG_TEXTS), min_size=1, max_size=2),
+    limit=st.integers(4, 150),
+)
+def test_beginnings_of_pairs_are_the_references(
+    tokenizer: Tokenizer, reference: Reference, pairs: list[tuple[str, str]], limit: int
+) -> None:
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    ours = tokenizer.encode(first, pairs=second, max_tokens=limit, side="right")
+    assert_same(ours, reference(first, second, special=True, limit=limit, side="right"))
+
+
+def test_only_a_beginning_is_encoded(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    run = Tokenizer._run
+
+    def noting(self: Tokenizer, inputs: Any, **options: Any) -> Any:
+        sizes.extend(len(one) if isinstance(one, str) else len(one[1]) for one in inputs)
+        return run(self, inputs, **options)
+
+    monkeypatch.setattr(Tokenizer, "_run", noting)
+    text = "The cenote holds clear water. " * 400
+    tokenizer.encode([text, "short"], max_tokens=256)
+    tokenizer.encode(["a question"], pairs=[text], max_tokens=256)
+    assert max(sizes) <= 2048
+    sizes.clear()
+    sparse = "incomprehensibilities " * 400  # longer words than most: all is encoded after all
+    tokenizer.encode([sparse, text], max_tokens=256)
+    assert sizes[2:] in ([], [len(sparse)])
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_a_very_long_text_is_cut_as_a_whole_one(tokenizer: Tokenizer, side: TruncationSide) -> None:
     head, tail = "alpha beta Gamma! " * 8000, "omega psi, chi? " * 8000

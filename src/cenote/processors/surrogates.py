@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cenote.errors import InvalidRequest
 
 
-def refuse_surrogates(inputs: Sequence[str] | Sequence[tuple[str, str]], param: str) -> None:
+def refuse_surrogates(inputs: Sequence[str | tuple[str, str]], param: str) -> None:
     """Raises `InvalidRequest` if one of the texts, or of the pairs' texts, has one."""
     for item in inputs:
         for text in (item,) if isinstance(item, str) else item:

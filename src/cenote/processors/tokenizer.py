@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from tokenizers import Encoding
@@ -19,7 +19,7 @@ from cenote.errors import InputTooLong, InvalidRequest
 from cenote.loader.tokenizer_files import load_tokenizer_files
 from cenote.log import get_logger
 from cenote.params import TruncationSide
-from cenote.processors.long_text import deciding_part
+from cenote.processors.long_text import Input, deciding_part, encode_for_cut
 from cenote.processors.surrogates import refuse_surrogates
 from cenote.processors.truncation import Strategy, cut, kept_positions
 
@@ -174,17 +174,17 @@ class Tokenizer:
                 param="truncate_prompt_tokens",
             )
         side = side or self._side
-        starts = [0] * len(texts)
-        if max_tokens is not None and pairs is None:
-            texts, starts = self._shortened(texts, max_tokens, side)
-        elif refuse_over is not None and max_tokens is None:
-            self._refuse_long([*texts, *(pairs or ())], refuse_over, param)
-        inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
+        run = partial(self._run, special=add_special_tokens, offsets=offsets, param=param)
+        inputs: list[Input] = list(texts if pairs is None else zip(texts, pairs, strict=True))
+        if max_tokens is None or (pairs is not None and strategy == "only_first"):
+            if refuse_over is not None and max_tokens is None:
+                self._refuse_long([*texts, *(pairs or ())], refuse_over, param)
+            encodings, starts = run(inputs), [0] * len(inputs)
+        else:
+            encodings, starts = encode_for_cut(inputs, max_tokens, side, run, self._count)
         room = None if max_tokens is None else max_tokens - added - reserve
         result = []
-        for encoding, start in zip(
-            self._run(inputs, add_special_tokens, offsets, param), starts, strict=True
-        ):
+        for encoding, start in zip(encodings, starts, strict=True):
             item = _encoded(encoding, pairs is not None, offsets, start)
             if room is not None and len(item.ids) > room + added:
                 item = _cut(item, encoding, room, side, strategy)
@@ -196,33 +196,18 @@ class Tokenizer:
 
     def _count(self, text: str) -> int:
         """How many tokens a text has, without special tokens."""
-        return len(self._run([text], False, False, "input")[0])
+        return len(self._run([text], special=False, offsets=False, param="input")[0])
 
     def _run(
-        self,
-        inputs: Sequence[str] | Sequence[tuple[str, str]],
-        add_special_tokens: bool,
-        offsets: bool,
-        param: str,
+        self, inputs: Sequence[Input], *, special: bool, offsets: bool, param: str
     ) -> list[Encoding]:
         run = self._backend.encode_batch if offsets else self._backend.encode_batch_fast
         try:
-            return list(run(inputs, add_special_tokens=add_special_tokens))
+            return list(run(inputs, add_special_tokens=special))
         except TypeError:
             # Python strings may hold what is no text: half of a surrogate pair.
             refuse_surrogates(inputs, param)
             raise
-
-    def _shortened(
-        self, texts: list[str], max_tokens: int, side: TruncationSide
-    ) -> tuple[list[str], list[int]]:
-        """Very long texts down to the part that a cut to `max_tokens` can keep, and its start."""
-        parts = [deciding_part(text, max_tokens, side, self._count) for text in texts]
-        shorter = [
-            text if part is None else text[part[0] : part[1]]
-            for text, part in zip(texts, parts, strict=True)
-        ]
-        return shorter, [0 if part is None else part[0] for part in parts]
 
     def _refuse_long(self, texts: list[str], limit: int, param: str) -> None:
         for text in texts:
