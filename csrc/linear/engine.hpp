@@ -130,9 +130,9 @@ struct TileEngine {
   static constexpr int panels_for(int rows) { return rows <= 16 ? 2 : 1; }
 
   static void multiply(int rows, int panels, const Operands& operands, const Beside& beside) {
-    if (rows > 16) return product<2, 1>(operands, beside);
-    if (panels == 2) return product<1, 2>(operands, beside);
-    product<1, 1>(operands, beside);
+    if (rows > 16) return tall_product(operands, beside);
+    if (panels == 2) return flat_product<2>(operands, beside);
+    flat_product<1>(operands, beside);
   }
 
   template <int Sum, int Rows, int Columns>
@@ -147,36 +147,89 @@ struct TileEngine {
  private:
   static_assert(kPanel == 32 && kChunkBytes == 64);
 
-  // Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache, rows pass.
-  template <int R, int P>
-  static void product(const Operands& operands, const Beside& beside) {
-    constexpr int64_t kWeightStride = kPanel * 4;          // bytes from step to step
-    constexpr int64_t kChunkWeights = 16 * kWeightStride;  // 16 steps fill a tile
-    constexpr int64_t kSumStride = P * kPanel * 4;
-    // The second pair of sums belongs to the second half of the rows or to the second panel.
-    constexpr int64_t kSecond = R == 2 ? 16 * kSumStride : kPanel * 4;
-    const char* rows = operands.rows;
-    const char* weights = operands.weights;
-    char* sums = operands.sums;
-    const char* next = operands.next;
-    int aside = beside.first;
+  static constexpr int64_t kWeightStride = kPanel * 4;          // bytes from step to step
+  static constexpr int64_t kChunkWeights = 16 * kWeightStride;  // 16 steps fill a tile
+
+  // What is done beside a product, a piece a chunk.
+  struct Aside {
+    const Beside& beside;
+    int64_t chunks;
+    int at = beside.first;
+
+    CENOTE_INLINE void run(int64_t chunks_left) {
+      // The sums of the tile before can't be read before their stores are through.
+      if (at == beside.last || chunks - chunks_left < std::min<int64_t>(3, chunks / 4)) return;
+      const int until = at + static_cast<int>((beside.last - at + chunks_left - 1) / chunks_left);
+      beside.run(beside.context, at, until);
+      at = until;
+    }
+  };
+
+  static CENOTE_INLINE void zero_sums() {
     amx::zero<0>();
     amx::zero<1>();
     amx::zero<2>();
     amx::zero<3>();
-    for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
-      amx::load<6>(weights, kWeightStride);
-      amx::load_passing<4>(rows, kChunkBytes);
+  }
+
+  // 32 rows by one panel. Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache,
+  // rows pass. A register isn't renamed: it is loaded when the last product that reads it has begun,
+  // and as long before the next one as may be, the rows' first.
+  static void tall_product(const Operands& operands, const Beside& beside) {
+    constexpr int64_t kHalf = 16 * kChunkBytes;
+    const char* rows = operands.rows;
+    const char* weights = operands.weights;
+    const char* next = operands.next;
+    Aside aside{beside, operands.chunks};
+    zero_sums();
+    amx::load_passing<4>(rows, kChunkBytes);
+    amx::load<6>(weights, kWeightStride);
+    amx::load<7>(weights + 64, kWeightStride);
+    amx::load_passing<5>(rows + kHalf, kChunkBytes);
+    const auto multiply_chunk = [&]<bool kMore>() {
+      rows += kTileRows * kChunkBytes;
+      weights += kChunkWeights;
       dot<0, 4, 6>();
       prefetch(next, operands.next_lines);
       next += operands.next_lines * 64;
-      if constexpr (R == 2) {
-        amx::load_passing<5>(rows + 16 * kChunkBytes, kChunkBytes);
-        dot<2, 5, 6>();
-      }
+      dot<1, 4, 7>();
+      if constexpr (kMore) amx::load_passing<4>(rows, kChunkBytes);
+      dot<2, 5, 6>();
+      if constexpr (kMore) amx::load<6>(weights, kWeightStride);
+      dot<3, 5, 7>();
+      if constexpr (kMore) amx::load<7>(weights + 64, kWeightStride);
+      if constexpr (kMore) amx::load_passing<5>(rows + kHalf, kChunkBytes);
+    };
+    for (int64_t chunk = operands.chunks; chunk > 1; --chunk) {
+      multiply_chunk.template operator()<true>();
+      aside.run(chunk);
+    }
+    multiply_chunk.template operator()<false>();
+    aside.run(1);
+    constexpr int64_t kLower = 16 * kWeightStride;  // sums lie as a chunk's weights do
+    amx::store<0>(operands.sums, kWeightStride);
+    amx::store<1>(operands.sums + 64, kWeightStride);
+    amx::store<2>(operands.sums + kLower, kWeightStride);
+    amx::store<3>(operands.sums + kLower + 64, kWeightStride);
+  }
+
+  // 16 rows by P panels.
+  template <int P>
+  static void flat_product(const Operands& operands, const Beside& beside) {
+    constexpr int64_t kSumStride = P * kPanel * 4;
+    const char* rows = operands.rows;
+    const char* weights = operands.weights;
+    const char* next = operands.next;
+    Aside aside{beside, operands.chunks};
+    zero_sums();
+    for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
+      amx::load_passing<4>(rows, kChunkBytes);
+      amx::load<6>(weights, kWeightStride);
+      dot<0, 4, 6>();
+      prefetch(next, operands.next_lines);
+      next += operands.next_lines * 64;
       amx::load<7>(weights + 64, kWeightStride);
       dot<1, 4, 7>();
-      if constexpr (R == 2) dot<3, 5, 7>();
       if constexpr (P == 2) {
         amx::load<6>(weights + operands.panel_bytes, kWeightStride);
         dot<2, 4, 6>();
@@ -185,19 +238,13 @@ struct TileEngine {
       }
       rows += kTileRows * kChunkBytes;
       weights += kChunkWeights;
-      // The sums of the tile before can't be read before their stores are through.
-      const int64_t begun = operands.chunks - chunk;
-      if (aside < beside.last && begun >= std::min<int64_t>(3, operands.chunks / 4)) {
-        const int until = aside + static_cast<int>((beside.last - aside + chunk - 1) / chunk);
-        beside.run(beside.context, aside, until);
-        aside = until;
-      }
+      aside.run(chunk);
     }
-    amx::store<0>(sums, kSumStride);
-    amx::store<1>(sums + 64, kSumStride);
-    if constexpr (R * P > 1) {
-      amx::store<2>(sums + kSecond, kSumStride);
-      amx::store<3>(sums + kSecond + 64, kSumStride);
+    amx::store<0>(operands.sums, kSumStride);
+    amx::store<1>(operands.sums + 64, kSumStride);
+    if constexpr (P == 2) {
+      amx::store<2>(operands.sums + kPanel * 4, kSumStride);
+      amx::store<3>(operands.sums + kPanel * 4 + 64, kSumStride);
     }
   }
 };
