@@ -86,8 +86,8 @@ void hide_outside(float* scores, Span block, Span queries, int64_t left, int64_t
 inline Mask find_blind(Span block, int64_t first_position, int64_t left, int64_t right) {
   Vec position[1];
   positions(first_position, position);
-  return position[0] < set1(static_cast<float>(block.begin - right)) |
-         set1(static_cast<float>(block.end - 1 + left)) < position[0];
+  return (position[0] < set1(static_cast<float>(block.begin - right))) |
+         (set1(static_cast<float>(block.end - 1 + left)) < position[0]);
 }
 
 template <int C>

@@ -81,7 +81,7 @@ bool weigh_near(float* scores, int64_t keys, float scale, bool changed, const Bl
   for (int c = 0; c < C; ++c) {
     sums[c] = running.sum[c] + sums[c];
     // So far from both ends that neither sums nor their products with values leave float32.
-    near &= !any(set1(0x1p60f) < sums[c] | is_nan(sums[c]));
+    near &= !any((set1(0x1p60f) < sums[c]) | is_nan(sums[c]));
     if (!any(sums[c] < set1(0x1p-60f))) continue;
     const Mask unseen = blind(c);
     near &= !any(select(unseen, set1(1), sums[c]) < set1(0x1p-60f));

@@ -88,7 +88,7 @@ struct TileProducts {
   template <int C>
   static void score(const Keys& keys, Span block, const float* queries, int64_t dim, float* scores) {
     for (int64_t key = block.begin; key < block.end; key += kKeyStep) {
-      zero_tiles();
+      amx::zero_sums();
       multiply_tiles<C>(keys.k.data + (key - keys.first) * keys.k.step, keys.k.step, kGroupRowBytes,
                         queries, dim / kKeyStep);
       store_tiles<C>(scores + (key - block.begin) * C * kLanes);
@@ -105,7 +105,7 @@ struct TileProducts {
     for (int64_t d = 0; d < dim; d += 2 * kStepWords) {
       float* out = output + d * C * kLanes;
       if (earlier.none) {
-        zero_tiles();
+        amx::zero_sums();
       } else {
         for (int64_t i = 0; earlier.correction && i < 2 * kStepWords * C; ++i) {
           store(out + i * kLanes, earlier.of(out + i * kLanes, i % C));
@@ -115,13 +115,6 @@ struct TileProducts {
       multiply_tiles<C>(values + d * kGroupRowBytes, kGroupRowBytes, keys.v.step, weights, steps);
       store_tiles<C>(out);
     }
-  }
-
-  static CENOTE_INLINE void zero_tiles() {
-    amx::zero<0>();
-    amx::zero<1>();
-    amx::zero<2>();
-    amx::zero<3>();
   }
 
   template <int C>

@@ -4,8 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
-
+#include "checks.hpp"
 #include "copy_rows.hpp"
 #include "dispatch.hpp"
 #include "threads.hpp"
@@ -14,19 +13,14 @@ using namespace nanobind::literals;
 
 namespace {
 
-void check_rows(const int64_t* rows, int64_t count, int64_t size) {
-  for (int64_t i = 0; rows && i < count; ++i) {
-    if (rows[i] < 0 || rows[i] >= size) throw std::out_of_range("a row is outside its table");
-  }
-}
-
 void copy_rows(Address source, int64_t source_stride, Address target, int64_t target_stride,
                int64_t count, int64_t row_bytes, Address source_rows, int64_t source_count,
                Address target_rows, int64_t target_count) {
   const cenote::RowTable from{pointer<char>(source), source_stride, pointer<int64_t>(source_rows)};
   const cenote::RowTable to{pointer<char>(target), target_stride, pointer<int64_t>(target_rows)};
-  check_rows(from.rows, count, source_count);
-  check_rows(to.rows, count, target_count);
+  const char* outside = "a row is outside its table";
+  if (from.rows) cenote::check_indices(from.rows, count, source_count, outside);
+  if (to.rows) cenote::check_indices(to.rows, count, target_count, outside);
   without_gil([&] { cenote::copy_rows(from, to, count, row_bytes); });
 }
 

@@ -274,7 +274,7 @@ class Journey {
 }  // namespace
 
 void run_layers(const std::vector<Layer>& layers, const LayersArgs& args) {
-  const std::vector<Group> groups = 
+  const std::vector<Group> groups =
       groups_of(args.cu_seqlens, args.sequences, args.kept.joined, kernels().linear->group_rows);
   const size_t shared = count_shared(groups, num_threads());
   const auto run = [&](size_t i) { Journey(layers, args, groups[i]).run(); };

@@ -165,13 +165,6 @@ struct TileEngine {
     }
   };
 
-  static CENOTE_INLINE void zero_sums() {
-    amx::zero<0>();
-    amx::zero<1>();
-    amx::zero<2>();
-    amx::zero<3>();
-  }
-
   // 32 rows by one panel. Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache,
   // rows pass. A register isn't renamed: it is loaded when the last product that reads it has begun,
   // and as long before the next one as may be, the rows' first.
@@ -181,7 +174,7 @@ struct TileEngine {
     const char* weights = operands.weights;
     const char* next = operands.next;
     Aside aside{beside, operands.chunks};
-    zero_sums();
+    amx::zero_sums();
     amx::load_passing<4>(rows, kChunkBytes);
     amx::load<6>(weights, kWeightStride);
     amx::load<7>(weights + 64, kWeightStride);
@@ -221,7 +214,7 @@ struct TileEngine {
     const char* weights = operands.weights;
     const char* next = operands.next;
     Aside aside{beside, operands.chunks};
-    zero_sums();
+    amx::zero_sums();
     for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
       amx::load_passing<4>(rows, kChunkBytes);
       amx::load<6>(weights, kWeightStride);

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from cenote.config.engine import EngineConfig
 from cenote.engine.messages import EngineOutput, EngineReady, EngineRequest, StepStats
+from cenote.engine.placement import Placement
 
 
 class EngineClient(Protocol):
@@ -73,7 +74,6 @@ def start_engine(config: EngineConfig, *, in_process: bool, niceness: int = 0) -
         EngineUnavailable: the process died while it started.
     """
     if config.replicas > 1:
-        from cenote.engine.placement import Placement
         from cenote.engine.process_client import ProcessClient
         from cenote.engine.replicas import start_replicas
 
@@ -84,7 +84,6 @@ def start_engine(config: EngineConfig, *, in_process: bool, niceness: int = 0) -
         from cenote.engine.in_process import InProcessClient
 
         return InProcessClient(config)
-    from cenote.engine.placement import Placement
     from cenote.engine.process_client import ProcessClient
 
     return ProcessClient(config, Placement(niceness))
