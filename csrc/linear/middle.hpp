@@ -7,8 +7,9 @@
 
 namespace cenote::CENOTE_ISA {
 
-// The activation between the two products. Rows that will be quantised must be complete first, so
-// they wait as float32; others are written straight into the packed form.
+// The activation between the two products, or the columns of it from `first_column` on. Rows that will
+// be quantised must be complete first, so they wait as float32; others are written straight into the
+// packed form.
 template <class E>
 class Middle {
  public:
@@ -62,7 +63,7 @@ class Middle {
 
   // The product's tiles are the packed rows' tiles: both split the same block.
   Place panel(const Tile& tile, int c) const {
-    const int64_t column = tile.first_column + c;
+    const int64_t column = tile.first_column + c - first_column;
     if constexpr (kQuantised<Dot>) {
       float* to = waiting_ + tile.first_row * stride_ + column;
       return {reinterpret_cast<char*>(to), stride_ * int64_t{sizeof(float)}, nullptr, 0, kPanel};
@@ -81,6 +82,7 @@ class Middle {
   }
 
   const PackedRows<E> packed;
+  int64_t first_column = 0;
 
  private:
   static int64_t stride_for(int64_t features, int64_t packed_columns) {

@@ -6,9 +6,22 @@
 
 namespace cenote::CENOTE_ISA {
 
+// Some of a weight's inputs, which are all that the block holds. Of products made in slices the sums
+// are kept from one to the next, so that each stays one chain of additions.
+struct Slice {
+  int64_t first, chunks;  // of the weight
+  char* kept = nullptr;   // [panel][tile of the block]
+  bool begins = true, ends = true;
+
+  template <class E>
+  static size_t kept_bytes(int64_t rows, const PackedWeight& weight) {
+    return weight.panel_count * Tiling<E>(rows).tiles * E::kTileRows * kPanel * 4;
+  }
+};
+
 // Multiplies a block with panels and, if `gap` isn't zero, also with the panels `gap` behind each.
 // Hands the rows [first, last) of a tile and its partner (or null) to `sink.take`, until all of them
-// have been handed over.
+// have been handed over; nothing before the last slice.
 //
 // A few tiles (E::kTurns) take turns at a panel, so that its weights come from far away only once, and
 // meanwhile fetch the weights that come next. Where a product leaves the vector units idle
@@ -16,8 +29,10 @@ namespace cenote::CENOTE_ISA {
 template <class E, class Sink>
 class Multiplier {
  public:
-  Multiplier(const PackedRows<E>& block, const PackedWeight& weight, int64_t gap, const Sink& sink)
+  Multiplier(const PackedRows<E>& block, const PackedWeight& weight, int64_t gap, const Slice& slice,
+             const Sink& sink)
       : block_(block),
+        slice_(slice),
         panels_(static_cast<const char*>(weight.panels)),
         panel_bytes_(static_cast<int64_t>(weight.panel_bytes)),
         gap_(gap),
@@ -61,6 +76,7 @@ class Multiplier {
         const Tile one = tile(t, p, count, false), other = tile(t, p + gap_, count, true);
         if (gap_) product(group, other, true);
         product(group, one, false);
+        if (!slice_.ends) continue;
         waiting_ = one;
         partner_ = other;
         if (E::kOverlaps) {
@@ -80,17 +96,28 @@ class Multiplier {
 
   void product(const Group& group, const Tile& sums, bool other) const {
     const int64_t panel = sums.first_column / kPanel, count = sums.columns / kPanel;
-    const char* weights = panels_ + panel * panel_bytes_;
+    const char* weights = panels_ + panel * panel_bytes_ + slice_.first * kChunkWeights;
     // Each tile fetches its share of what comes next; one alone is through before it would help.
     const int lines = group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
     const char* next = weights + count * panel_bytes_ +
-                       (sums.index - group.first) * lines * block_.chunks * 64;
-    const Operands operands = {block_.tile(sums.index), weights,    panel_bytes_,
-                               block_.chunks,           sums.words, next, lines};
+                       (sums.index - group.first) * lines * slice_.chunks * 64;
+    const Operands operands = {block_.tile(sums.index),
+                               weights,
+                               panel_bytes_,
+                               slice_.chunks,
+                               slice_.begins ? nullptr : kept(panel, sums.index),
+                               slice_.ends ? sums.words : kept(panel, sums.index),
+                               next,
+                               lines};
     E::multiply(sums.rows, static_cast<int>(count), operands, beside(other));
   }
 
+  char* kept(int64_t panel, int64_t tile) const {
+    return slice_.kept + (panel * block_.tiling.tiles + tile) * kTileBytes;
+  }
+
   const PackedRows<E>& block_;
+  const Slice& slice_;
   const char* panels_;
   int64_t panel_bytes_;
   int64_t gap_;
@@ -104,8 +131,8 @@ class Multiplier {
 
 template <class E, class Sink>
 void multiply(const PackedRows<E>& block, const PackedWeight& weight, int64_t first, int64_t last,
-              int64_t gap, const Sink& sink) {
-  Multiplier<E, Sink>(block, weight, gap, sink).run(first, last);
+              int64_t gap, const Slice& slice, const Sink& sink) {
+  Multiplier<E, Sink>(block, weight, gap, slice, sink).run(first, last);
 }
 
 }  // namespace cenote::CENOTE_ISA

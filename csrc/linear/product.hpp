@@ -36,7 +36,8 @@ void linear_by_rows(const Input& input, const PackedWeight& weight, const Result
     float* buffer = scratch.take<float>(block.padded_features());
     pack_rows<E>(input, offset, block, 0, count, buffer);
     float* out_rows = result.rows_for(offset, scratch, count);
-    multiply_into<E>(result, block, weight, 0, weight.panel_count, offset, out_rows);
+    multiply_into<E>(result, block, weight, {0, block.chunks}, 0, weight.panel_count, offset,
+                     out_rows);
     result.normalise_rows(offset, out_rows, 0, count);
   });
 }
@@ -50,7 +51,7 @@ void linear_by_columns(const Input& input, const PackedWeight& weight, const Res
   float* out_rows = result.rows_for(0, scratch, rows);
   pack_all<E>(input, block);
   over_columns(weight.panel_count, [&](int64_t first, int64_t last) {
-    multiply_into<E>(result, block, weight, first, last, 0, out_rows);
+    multiply_into<E>(result, block, weight, {0, block.chunks}, first, last, 0, out_rows);
   });
   normalise_all(result, out_rows, rows);
 }

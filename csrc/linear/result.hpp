@@ -82,14 +82,15 @@ struct ResultTiles {
   }
 };
 
-// Multiplies `block`, whose first row is row `offset` of the result, with the panels [first, last).
+// Multiplies `block`, a slice of the inputs of rows from `offset` of the result on, with the panels
+// [first, last).
 template <class E>
 void multiply_into(const Result& result, const PackedRows<E>& block, const PackedWeight& weight,
-                   int64_t first, int64_t last, int64_t offset, float* rows) {
+                   const Slice& slice, int64_t first, int64_t last, int64_t offset, float* rows) {
   const auto run = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
     const Output<T> output{data, result.residual_at(offset), result.columns};
-    multiply<E>(block, weight, first, last, 0,
+    multiply<E>(block, weight, first, last, 0, slice,
                 ResultTiles<E, T>{output, block, weight, result.activation});
   };
   if (result.dtype == DType::f32 || result.norm) {

@@ -31,8 +31,9 @@ struct Plan {
 };
 
 template <class E>
-Plan plan_for(int64_t rows, int64_t multiply_adds, int64_t bytes_per_row) {
-  const int64_t fitting = E::kBlockBytes / std::max<int64_t>(1, bytes_per_row) / E::kTileRows;
+Plan plan_for(int64_t rows, int64_t multiply_adds, int64_t bytes_per_row,
+              int64_t block_bytes = E::kBlockBytes) {
+  const int64_t fitting = block_bytes / std::max<int64_t>(1, bytes_per_row) / E::kTileRows;
   return {rows, multiply_adds, std::clamp<int64_t>(fitting, 2, E::kTurns) * E::kTileRows};
 }
 

@@ -310,6 +310,25 @@ def test_columns_of_many_tiles_give_the_same_bits(level: str, kind: str, gated: 
     assert torch.equal(mlp(x, up, down, "gelu_erf", gated), alone)
 
 
+@pytest.mark.parametrize("gated", [0, 1, 2])
+@pytest.mark.parametrize("wide", [1536, 1601])
+def test_a_middle_made_in_slices_gives_the_same_bits(level: str, wide: int, gated: int) -> None:
+    """So many rows are one block of slices to the tile unit; a hundred are taken whole."""
+    torch.manual_seed(9)
+    native.set_num_threads(1)
+    rows, features = 500, 40
+    x = torch.randn(rows, features)
+    w = torch.randn(wide * (2 if gated else 1), features)
+    up = pack(w, torch.randn(len(w)), "bf16", halves=bool(gated))
+    down, norm = pack(torch.randn(50, wide), torch.randn(50), "bf16"), Norm.random("rms", features)
+    after = Norm.random("layer", 50)
+    whole = mlp(x, up, down, "gelu_tanh", gated, norm, torch.zeros(rows, 50), after)
+    for start in range(0, rows, 100):
+        part = x[start : start + 100].contiguous()
+        alone = mlp(part, up, down, "gelu_tanh", gated, norm, torch.zeros(100, 50), after)
+        assert torch.equal(whole[start : start + 100], alone)
+
+
 def test_wrong_calls_are_refused() -> None:
     w = torch.randn(6, 4)
     with pytest.raises(ValueError, match="kind"):
