@@ -80,6 +80,7 @@ struct LinearArgs {
   const PackedWeight* weight = nullptr;
   void* out = nullptr;
   DType out_dtype = DType::f32;
+  int64_t out_stride = 0;  // in elements; 0: rows side by side, as a norm needs them
   Activation activation = Activation::none;
   const NormArgs* pre_norm = nullptr;
   const float* residual = nullptr;

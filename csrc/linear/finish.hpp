@@ -112,22 +112,23 @@ struct InPlace {
   Place panel(const Tile& tile, int c) const { return {tile.at(0, c), tile.columns}; }
 };
 
-// Rows of results, [rows][columns], and what is added to them.
+// Rows of results, [rows][columns], and what is added to them, [rows][columns] side by side.
 template <class T>
 struct Output {
   T* data;
-  const float* residual;  // null, or laid out like data
-  int64_t columns;
+  const float* residual;  // or null
+  int64_t columns, stride;
 
   struct Place {
     T* data;
     const float* residual;
-    int64_t stride;
+    int64_t stride, residual_stride;
     int64_t lanes;
     CENOTE_INLINE void put(int r, PanelRow& x) const {
       const int64_t at = r * stride;
+      const float* const addends = residual + r * residual_stride;
       for (int v = 0; v < kPanelVectors && residual && v * kLanes < lanes; ++v) {
-        x[v] = x[v] + load_up_to(residual + at + v * kLanes, lanes - v * kLanes);
+        x[v] = x[v] + load_up_to(addends + v * kLanes, lanes - v * kLanes);
       }
       if (lanes >= kPanel) return store_panel(data + at, x);
       for (int v = 0; v * kLanes < lanes; ++v) {
@@ -137,9 +138,9 @@ struct Output {
   };
 
   Place panel(const Tile& tile, int c) const {
-    const int64_t at = tile.first_row * columns + tile.first_column + c;
-    return {data + at, residual ? residual + at : nullptr, columns,
-            columns - tile.first_column - c};
+    const int64_t column = tile.first_column + c;
+    const float* addends = residual ? residual + tile.first_row * columns + column : nullptr;
+    return {data + tile.first_row * stride + column, addends, stride, columns, columns - column};
   }
 };
 

@@ -62,7 +62,7 @@ void linear_of(const LinearArgs& args) {
   const PackedWeight& weight = *args.weight;
   const Input input{args.x, args.x_dtype, args.x_stride, weight.in_features, args.pre_norm};
   const Result result{args.out,      args.out_dtype, weight.out_features,
-                      args.activation, args.residual,  args.post_norm, args.added};
+                      args.activation, args.residual,  args.post_norm, args.added, args.out_stride};
   const int64_t bytes_per_row =
       PackedRows<E>::chunks_of(weight.in_features) * kChunkBytes +
       (args.post_norm ? weight.out_features * int64_t(sizeof(float)) : 0);

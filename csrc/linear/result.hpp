@@ -6,7 +6,7 @@
 
 namespace cenote::CENOTE_ISA {
 
-// Where the rows of a product go: [rows][columns] of T, or float32 first if a norm follows.
+// Where the rows of a product go: [rows][stride] of T, or float32 first if a norm follows.
 struct Result {
   void* out;
   DType dtype;
@@ -14,8 +14,10 @@ struct Result {
   Activation activation;
   const float* residual;
   const NormArgs* norm;
-  const float* added;  // behind the norm
+  const float* added;      // behind the norm
+  int64_t out_stride = 0;  // in elements; 0: columns, as with a norm
 
+  int64_t stride() const { return out_stride ? out_stride : columns; }
   bool needs_rows() const { return norm && dtype != DType::f32; }
   size_t row_bytes(int64_t rows) const {
     return needs_rows() ? round_up(rows * columns * sizeof(float), kCacheLine) : 0;
@@ -23,7 +25,7 @@ struct Result {
   // The float32 rows that the norm reads: the output itself where it can hold them.
   float* rows_for(int64_t offset, Scratch& scratch, int64_t rows) const {
     if (needs_rows()) return scratch.take<float>(rows * columns);
-    return static_cast<float*>(out) + offset * columns;
+    return static_cast<float*>(out) + offset * stride();
   }
   // Whether the norm's pass over whole rows adds the residual. It can't where sums would overwrite it.
   bool adds_late() const { return norm && residual && residual != out; }
@@ -89,14 +91,14 @@ void multiply_into(const Result& result, const PackedRows<E>& block, const Packe
                    const Slice& slice, int64_t first, int64_t last, int64_t offset, float* rows) {
   const auto run = [&](auto* data) {
     using T = std::remove_pointer_t<decltype(data)>;
-    const Output<T> output{data, result.residual_at(offset), result.columns};
+    const Output<T> output{data, result.residual_at(offset), result.columns, result.stride()};
     multiply<E>(block, weight, first, last, 0, slice,
                 ResultTiles<E, T>{output, block, weight, result.activation});
   };
   if (result.dtype == DType::f32 || result.norm) {
     run(rows);
   } else {
-    run(static_cast<bf16*>(result.out) + offset * result.columns);
+    run(static_cast<bf16*>(result.out) + offset * result.stride());
   }
 }
 
