@@ -23,8 +23,8 @@ struct Slice {
 // Hands the rows [first, last) of a tile and its partner (or null) to `sink.take`, until all of them
 // have been handed over; nothing before the last slice.
 //
-// A few tiles (E::kTurns) take turns at a panel, so that its weights come from far away only once, and
-// meanwhile fetch the weights that come next. Where a product leaves the vector units idle
+// A few tiles (E::kTurns) take turns at a panel, or at a part of it that stays in the L1 cache, so that
+// its weights come from far away only once, and meanwhile fetch the weights that come next. Where a product leaves the vector units idle
 // (E::kOverlaps), the tile before it is taken beside it.
 template <class E, class Sink>
 class Multiplier {
@@ -49,6 +49,9 @@ class Multiplier {
  private:
   using Dot = typename E::Dot;
   static constexpr int64_t kTileBytes = E::kTileRows * kPanel * 4;
+  // From so many tiles on it pays that a panel's part stays in the L1 cache.
+  static constexpr int64_t kReusing = 4;
+  static constexpr int64_t kLong = int64_t{1} << 20;
   static constexpr int64_t kChunkWeights = kChunkSteps<Dot> * kPanel * 4;
 
   struct Group {
@@ -69,23 +72,42 @@ class Multiplier {
     return {take, this, other ? 0 : half, other ? half : waiting_.rows};
   }
 
+  // Of the slice's inputs.
+  struct Part {
+    int64_t first, chunks;
+  };
+
   void run_group(const Group& group, int64_t first, int64_t last) {
+    const int64_t parts = group.size() < kReusing || gap_ ? 1 : E::parts_of(slice_.chunks);
+    const int64_t each = divide_up(slice_.chunks, parts);
     for (int64_t p = first; p < last;) {
       const int count = p + at_once_ <= last ? at_once_ : 1;
-      for (int64_t t = group.first; t < group.end; ++t) {
-        const Tile one = tile(t, p, count, false), other = tile(t, p + gap_, count, true);
-        if (gap_) product(group, other, true);
-        product(group, one, false);
-        if (!slice_.ends) continue;
-        waiting_ = one;
-        partner_ = other;
-        if (E::kOverlaps) {
-          turn_ ^= 1;
-        } else {
-          take(this, 0, one.rows);
-        }
-      }
+      int64_t at = 0;
+      for (; at + each < slice_.chunks; at += each) begin_tiles(group, p, count, {at, each});
+      complete_tiles(group, p, count, {at, slice_.chunks - at});
       p += count;
+    }
+  }
+
+  void begin_tiles(const Group& group, int64_t panel, int count, const Part& part) {
+    for (int64_t t = group.first; t < group.end; ++t) {
+      product(group, tile(t, panel, count, false), part, {take, this, 0, 0});
+    }
+  }
+
+  void complete_tiles(const Group& group, int64_t panel, int count, const Part& part) {
+    for (int64_t t = group.first; t < group.end; ++t) {
+      const Tile one = tile(t, panel, count, false), other = tile(t, panel + gap_, count, true);
+      if (gap_) product(group, other, part, beside(true));
+      product(group, one, part, beside(false));
+      if (!slice_.ends) continue;
+      waiting_ = one;
+      partner_ = other;
+      if (E::kOverlaps) {
+        turn_ ^= 1;
+      } else {
+        take(this, 0, one.rows);
+      }
     }
   }
 
@@ -94,22 +116,25 @@ class Multiplier {
             block_.tiling.start(index), panel * kPanel};
   }
 
-  void product(const Group& group, const Tile& sums, bool other) const {
-    const int64_t panel = sums.first_column / kPanel, count = sums.columns / kPanel;
-    const char* weights = panels_ + panel * panel_bytes_ + slice_.first * kChunkWeights;
+  void product(const Group& group, const Tile& tile, const Part& part, const Beside& beside) {
+    const int64_t panel = tile.first_column / kPanel, count = tile.columns / kPanel;
+    const char* weights =
+        panels_ + panel * panel_bytes_ + (slice_.first + part.first) * kChunkWeights;
     // Each tile fetches its share of what comes next; one alone is through before it would help.
+    const int64_t turn = tile.index - group.first;
     const int lines = group.size() == 1 ? 0 : static_cast<int>(kChunkWeights / 64 / group.size());
-    const char* next = weights + count * panel_bytes_ +
-                       (sums.index - group.first) * lines * slice_.chunks * 64;
-    const Operands operands = {block_.tile(sums.index),
+    const bool begins = part.first == 0, ends = part.first + part.chunks == slice_.chunks;
+    const char* start = slice_.begins ? nullptr : kept(panel, tile.index);
+    char* sums = slice_.ends ? tile.words : kept(panel, tile.index);
+    const Operands operands = {block_.tile(tile.index) + part.first * PackedRows<E>::kChunkStride,
                                weights,
                                panel_bytes_,
-                               slice_.chunks,
-                               slice_.begins ? nullptr : kept(panel, sums.index),
-                               slice_.ends ? sums.words : kept(panel, sums.index),
-                               next,
+                               part.chunks,
+                               begins ? start : begun_[turn],
+                               ends ? sums : begun_[turn],
+                               weights + count * panel_bytes_ + turn * lines * part.chunks * 64,
                                lines};
-    E::multiply(sums.rows, static_cast<int>(count), operands, beside(other));
+    E::multiply(tile.rows, static_cast<int>(count), operands, beside);
   }
 
   char* kept(int64_t panel, int64_t tile) const {
@@ -127,6 +152,7 @@ class Multiplier {
   Tile waiting_ = {}, partner_ = {};
   [[no_unique_address]] typename E::Session session_;
   alignas(64) char words_[E::kOverlaps ? 2 : 1][2][kTileBytes];
+  alignas(64) char begun_[E::parts_of(kLong) > 1 ? E::kTurns : 1][kTileBytes];
 };
 
 template <class E, class Sink>

@@ -32,6 +32,8 @@ struct TileEngine {
   static constexpr int64_t kSlicePanels = kQuantised<Dot> ? 0 : 12;
   // What a block of slices may take: most of it are sums, which pass once a slice.
   static constexpr int64_t kSlicedBytes = 4 << 20;
+  // Parts of 24 KiB of a panel that is too long for the L1 cache: each meets all tiles in turn.
+  static constexpr int64_t parts_of(int64_t chunks) { return chunks > 16 ? (chunks + 11) / 12 : 1; }
   static constexpr bool kOverlaps = true;
   using Session = amx::Session;
 

@@ -18,6 +18,7 @@ struct VectorEngine {
   // What a block's rows and results may take of the L2 cache; the weights stream through the rest.
   static constexpr int64_t kBlockBytes = 512 << 10;
   static constexpr int64_t kSlicePanels = 0;  // an MLP's middle is never made in slices: no gain
+  static constexpr int64_t parts_of(int64_t) { return 1; }
   static constexpr bool kOverlaps = false;    // the product uses the vector units itself
   struct Session {};  // nothing to set up
 

@@ -310,6 +310,21 @@ def test_columns_of_many_tiles_give_the_same_bits(level: str, kind: str, gated: 
     assert torch.equal(mlp(x, up, down, "gelu_erf", gated), alone)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_panels_too_long_for_the_cache_give_the_same_bits(level: str, kind: str) -> None:
+    """The tile unit takes them in parts when many rows come; 30 rows take them whole."""
+    torch.manual_seed(10)
+    native.set_num_threads(1)
+    x, w = torch.randn(150, 1300), torch.randn(70, 1300)
+    weight = pack(w, torch.randn(70), kind)
+    whole = linear(x, weight, "relu")
+    for start in range(0, 150, 30):
+        part = x[start : start + 30].contiguous()
+        assert torch.equal(whole[start : start + 30], linear(part, weight, "relu"))
+    bits = linear(x, weight, dtype=torch.bfloat16)
+    assert torch.equal(bits[:30], linear(x[:30].contiguous(), weight, dtype=torch.bfloat16))
+
+
 @pytest.mark.parametrize("gated", [0, 1, 2])
 @pytest.mark.parametrize("wide", [1536, 1601])
 def test_a_middle_made_in_slices_gives_the_same_bits(level: str, wide: int, gated: int) -> None:
