@@ -78,6 +78,7 @@ class Multiplier {
   };
 
   void run_group(const Group& group, int64_t first, int64_t last) {
+    // Pairs were no faster for it: two sums begun for each tile.
     const int64_t parts = group.size() < kReusing || gap_ ? 1 : E::parts_of(slice_.chunks);
     const int64_t each = divide_up(slice_.chunks, parts);
     for (int64_t p = first; p < last;) {
