@@ -24,8 +24,8 @@ struct Slice {
 // have been handed over; nothing before the last slice.
 //
 // A few tiles (E::kTurns) take turns at a panel, or at a part of it that stays in the L1 cache, so that
-// its weights come from far away only once, and meanwhile fetch the weights that come next. Where a product leaves the vector units idle
-// (E::kOverlaps), the tile before it is taken beside it.
+// its weights come from far away only once, and meanwhile fetch the weights that come next. Where a
+// product leaves the vector units idle (E::kOverlaps), the tile before it is taken beside it.
 template <class E, class Sink>
 class Multiplier {
  public:
@@ -51,7 +51,6 @@ class Multiplier {
   static constexpr int64_t kTileBytes = E::kTileRows * kPanel * 4;
   // From so many tiles on it pays that a panel's part stays in the L1 cache.
   static constexpr int64_t kReusing = 4;
-  static constexpr int64_t kLong = int64_t{1} << 20;
   static constexpr int64_t kChunkWeights = kChunkSteps<Dot> * kPanel * 4;
 
   struct Group {
@@ -72,7 +71,7 @@ class Multiplier {
     return {take, this, other ? 0 : half, other ? half : waiting_.rows};
   }
 
-  // Of the slice's inputs.
+  // Some of the slice's inputs.
   struct Part {
     int64_t first, chunks;
   };
@@ -153,7 +152,7 @@ class Multiplier {
   Tile waiting_ = {}, partner_ = {};
   [[no_unique_address]] typename E::Session session_;
   alignas(64) char words_[E::kOverlaps ? 2 : 1][2][kTileBytes];
-  alignas(64) char begun_[E::parts_of(kLong) > 1 ? E::kTurns : 1][kTileBytes];
+  alignas(64) char begun_[E::kOverlaps ? E::kTurns : 1][kTileBytes];
 };
 
 template <class E, class Sink>

@@ -76,13 +76,22 @@ struct TileEngine {
     }
   };
 
-  // Of one panel.
-  static CENOTE_INLINE void begin_sums(const char* start) {
+  // `others`: where tiles 2 and 3 lie, 0 if they aren't used.
+  static CENOTE_INLINE void begin_sums(const char* start, int64_t stride, int64_t others) {
     if (!start) return amx::zero_sums();
-    amx::load<0>(start, kWeightStride);
-    amx::load<1>(start + 64, kWeightStride);
-    amx::load<2>(start + kLower, kWeightStride);
-    amx::load<3>(start + kLower + 64, kWeightStride);
+    amx::load<0>(start, stride);
+    amx::load<1>(start + 64, stride);
+    if (!others) return;
+    amx::load<2>(start + others, stride);
+    amx::load<3>(start + others + 64, stride);
+  }
+
+  static CENOTE_INLINE void store_sums(char* to, int64_t stride, int64_t others) {
+    amx::store<0>(to, stride);
+    amx::store<1>(to + 64, stride);
+    if (!others) return;
+    amx::store<2>(to + others, stride);
+    amx::store<3>(to + others + 64, stride);
   }
 
   // 32 rows by one panel. Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache,
@@ -94,7 +103,7 @@ struct TileEngine {
     const char* weights = operands.weights;
     const char* next = operands.next;
     Aside aside{beside, operands.chunks};
-    begin_sums(operands.start);
+    begin_sums(operands.start, kWeightStride, kLower);
     amx::load_passing<4>(rows, kChunkBytes);
     amx::load<6>(weights, kWeightStride);
     amx::load<7>(weights + 64, kWeightStride);
@@ -119,25 +128,18 @@ struct TileEngine {
     }
     multiply_chunk.template operator()<false>();
     aside.run(1);
-    amx::store<0>(operands.sums, kWeightStride);
-    amx::store<1>(operands.sums + 64, kWeightStride);
-    amx::store<2>(operands.sums + kLower, kWeightStride);
-    amx::store<3>(operands.sums + kLower + 64, kWeightStride);
+    store_sums(operands.sums, kWeightStride, kLower);
   }
 
   // 16 rows by P panels.
   template <int P>
   static void flat_product(const Operands& operands, const Beside& beside) {
-    constexpr int64_t kSumStride = P * kPanel * 4;
+    constexpr int64_t kSumStride = P * kPanel * 4, kOthers = P == 2 ? kPanel * 4 : 0;
     const char* rows = operands.rows;
     const char* weights = operands.weights;
     const char* next = operands.next;
     Aside aside{beside, operands.chunks};
-    if constexpr (P == 1) {
-      begin_sums(operands.start);
-    } else {
-      amx::zero_sums();
-    }
+    begin_sums(operands.start, kSumStride, kOthers);
     for (int64_t chunk = operands.chunks; chunk > 0; --chunk) {
       amx::load_passing<4>(rows, kChunkBytes);
       amx::load<6>(weights, kWeightStride);
@@ -156,12 +158,7 @@ struct TileEngine {
       weights += kChunkWeights;
       aside.run(chunk);
     }
-    amx::store<0>(operands.sums, kSumStride);
-    amx::store<1>(operands.sums + 64, kSumStride);
-    if constexpr (P == 2) {
-      amx::store<2>(operands.sums + kPanel * 4, kSumStride);
-      amx::store<3>(operands.sums + kPanel * 4 + 64, kSumStride);
-    }
+    store_sums(operands.sums, kSumStride, kOthers);
   }
 };
 }  // namespace cenote::CENOTE_ISA

@@ -17,9 +17,10 @@ struct VectorEngine {
   static constexpr int64_t kTurns = 8;  // tiles that take turns at a panel
   // What a block's rows and results may take of the L2 cache; the weights stream through the rest.
   static constexpr int64_t kBlockBytes = 512 << 10;
-  static constexpr int64_t kSlicePanels = 0;  // an MLP's middle is never made in slices: no gain
+  // Weights keep up with vectors: neither slices of an MLP's middle nor parts of a panel gain anything.
+  static constexpr int64_t kSlicePanels = 0;
   static constexpr int64_t parts_of(int64_t) { return 1; }
-  static constexpr bool kOverlaps = false;    // the product uses the vector units itself
+  static constexpr bool kOverlaps = false;  // the product uses the vector units itself
   struct Session {};  // nothing to set up
 
   // Fewer rows leave registers for more panels, which hides the latency of the sums.
