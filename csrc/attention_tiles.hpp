@@ -73,15 +73,17 @@ struct TileProducts {
     }
   }
 
+  // Where sums lie: see amx::load_sums.
+  template <int C>
+  struct Sums {
+    static constexpr int64_t kStride = C * kLanes * kWordBytes;
+    static constexpr int64_t kRight = C == 2 ? kLanes * kWordBytes : 0;
+    static constexpr int64_t kBelow = 16 * kStride;
+  };
+
   template <int C>
   static CENOTE_INLINE void store_tiles(float* out) {
-    constexpr int64_t kStride = C * kLanes * kWordBytes;
-    amx::store<0>(out, kStride);
-    amx::store<2>(out + 16 * C * kLanes, kStride);
-    if constexpr (C == 2) {
-      amx::store<1>(out + kLanes, kStride);
-      amx::store<3>(out + 16 * C * kLanes + kLanes, kStride);
-    }
+    amx::store_sums(out, Sums<C>::kStride, Sums<C>::kRight, Sums<C>::kBelow);
   }
 
   // Fills scores up to the next multiple of kKeyStep.
@@ -110,21 +112,10 @@ struct TileProducts {
         for (int64_t i = 0; earlier.correction && i < 2 * kStepWords * C; ++i) {
           store(out + i * kLanes, earlier.of(out + i * kLanes, i % C));
         }
-        load_tiles<C>(out);
+        amx::load_sums(out, Sums<C>::kStride, Sums<C>::kRight, Sums<C>::kBelow);
       }
       multiply_tiles<C>(values + d * kGroupRowBytes, kGroupRowBytes, keys.v.step, weights, steps);
       store_tiles<C>(out);
-    }
-  }
-
-  template <int C>
-  static CENOTE_INLINE void load_tiles(const float* from) {
-    constexpr int64_t kStride = C * kLanes * kWordBytes;
-    amx::load<0>(from, kStride);
-    amx::load<2>(from + 16 * C * kLanes, kStride);
-    if constexpr (C == 2) {
-      amx::load<1>(from + kLanes, kStride);
-      amx::load<3>(from + 16 * C * kLanes + kLanes, kStride);
     }
   }
 };

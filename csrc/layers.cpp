@@ -18,13 +18,6 @@ int64_t width_of(const Layer& layer) { return layer.out->out_features; }
 int64_t context_width(const Layer& layer) { return layer.out->in_features; }
 int64_t kv_width(const Layer& layer) { return layer.qkv->out_features - context_width(layer); }
 
-// From row to row of queries, keys and values: an odd number of cache lines, or else the 32 rows of a
-// panel's results would share a few of the L1 cache's sets.
-int64_t qkv_stride(const Layer& layer, int64_t element) {
-  const int64_t line = kCacheLine / element;
-  return ((layer.qkv->out_features + line - 1) / line | 1) * line;
-}
-
 // Rows between an attention and the next one: where they come from and go to.
 struct Rows {
   const char* context;
@@ -46,7 +39,7 @@ class Journey {
         element_(args.dtype == DType::f32 ? 4 : 2) {
     int64_t wide = 0, context = 0, kv = 0;
     for (const Layer& layer : layers) {
-      wide = std::max(wide, qkv_stride(layer, element_));
+      wide = std::max(wide, qkv_stride(layer));
       context = std::max(context, context_width(layer));
       kv = std::max(kv, kv_width(layer));
     }
@@ -93,7 +86,7 @@ class Journey {
       if (layer.rotary.cos) rotate(layer);
       if (args_.kept.rows && layer.kept >= 0) keep(layer);
       if (args_.read.rows && !next) return finish_read(layer);
-      attend(layer, qkv_, qkv_stride(layer, element_), cu_seqlens_, context_);
+      attend(layer, qkv_, qkv_stride(layer), cu_seqlens_, context_);
       // Nobody reads this layer's queries, keys and values any more: the next ones take their place.
       each_piece(rows_, [&](int64_t first, int64_t rows) {
         float* hidden = hidden_ + first * width_;
@@ -104,6 +97,13 @@ class Journey {
   }
 
  private:
+  // From row to row of queries, keys and values: an odd number of cache lines, or else the 32 rows of a
+  // panel's results would share a few of the L1 cache's sets.
+  int64_t qkv_stride(const Layer& layer) const {
+    const int64_t lines = round_up(layer.qkv->out_features * element_, kCacheLine) / kCacheLine;
+    return (lines | 1) * kCacheLine / element_;
+  }
+
   // A group's part of running sums, from 0.
   int32_t* bounds(const int32_t* sums, Group group, Scratch& scratch) const {
     int32_t* from_zero = scratch.take<int32_t>(sequences_ + 1);
@@ -131,8 +131,8 @@ class Journey {
     product.x_stride = width_;
     product.rows = rows;
     product.weight = layer.qkv;
-    product.out = qkv_ + first * qkv_stride(layer, element_) * element_;
-    product.out_stride = qkv_stride(layer, element_);
+    product.out = qkv_ + first * qkv_stride(layer) * element_;
+    product.out_stride = qkv_stride(layer);
     product.out_dtype = args_.dtype;
     product.pre_norm = layer.attention_pre;
     layer.qkv->kernels->linear(product);
@@ -143,7 +143,7 @@ class Journey {
     HeadNormArgs heads;
     heads.x = qkv_;
     heads.dtype = args_.dtype;
-    heads.row_stride = qkv_stride(layer, element_);
+    heads.row_stride = qkv_stride(layer);
     heads.rows = rows_;
     heads.head_dim = shape.head_dim;
     heads.heads = shape.heads;
@@ -160,7 +160,7 @@ class Journey {
     const KeptKeys& kept = args_.kept;
     char* rows = kept.rows + layer.kept * kept.layer_bytes;
     const int64_t bytes = kv_width(layer) * element_;
-    copy_rows({qkv_ + context_width(layer) * element_, qkv_stride(layer, element_) * element_},
+    copy_rows({qkv_ + context_width(layer) * element_, qkv_stride(layer) * element_},
               {rows, kept.row_bytes, kept.written + offset_}, rows_, bytes);
     if (!kept.read) return;
     copy_rows({rows, kept.row_bytes, kept.read + first_key_}, {keys_, bytes}, key_count_, bytes);
@@ -170,7 +170,7 @@ class Journey {
     RotaryArgs rotary = layer.rotary;
     rotary.x = qkv_;
     rotary.dtype = args_.dtype;
-    rotary.row_stride = qkv_stride(layer, element_);
+    rotary.row_stride = qkv_stride(layer);
     rotary.tokens = rows_;
     rotary.heads = layer.attention.heads + layer.attention.kv_heads;
     rotary.head_dim = layer.attention.head_dim;
@@ -192,7 +192,7 @@ class Journey {
     attention.out = context;
     attention.dtype = args_.dtype;
     attention.q_stride = stride;
-    attention.k_stride = attention.v_stride = in_slots ? kv_width(layer) : qkv_stride(layer, element_);
+    attention.k_stride = attention.v_stride = in_slots ? kv_width(layer) : qkv_stride(layer);
     attention.out_stride = context_width(layer);
     attention.cu_seqlens_q = cu_seqlens;
     attention.cu_seqlens_k = in_slots ? key_cu_seqlens_ : cu_seqlens_;
@@ -241,10 +241,10 @@ class Journey {
     const int64_t bytes = context_width(layer) * element_;
     char* context = context_;
     if (args_.read.trailing || !positional) {
-      gather(qkv_, qkv_stride(layer, element_) * element_, bytes, read_context_);
+      gather(qkv_, qkv_stride(layer) * element_, bytes, read_context_);
       attend(layer, read_context_, context_width(layer), read_cu_seqlens_, context_);
     } else {
-      attend(layer, qkv_, qkv_stride(layer, element_), cu_seqlens_, context_);
+      attend(layer, qkv_, qkv_stride(layer), cu_seqlens_, context_);
       gather(context_, bytes, bytes, read_context_);
       context = read_context_;
     }

@@ -160,6 +160,23 @@ CENOTE_INLINE void zero_sums() {
   zero<3>();
 }
 
+// The same from and to memory: tile 1 lies `right` bytes behind tile 0, tile 2 `below`, tile 3 both.
+// An offset of 0 leaves its tiles out.
+CENOTE_INLINE void load_sums(const void* from, int64_t stride, int64_t right, int64_t below) {
+  const char* first = static_cast<const char*>(from);
+  load<0>(first, stride);
+  if (right) load<1>(first + right, stride);
+  if (below) load<2>(first + below, stride);
+  if (right && below) load<3>(first + below + right, stride);
+}
+CENOTE_INLINE void store_sums(void* to, int64_t stride, int64_t right, int64_t below) {
+  char* first = static_cast<char*>(to);
+  store<0>(first, stride);
+  if (right) store<1>(first + right, stride);
+  if (below) store<2>(first + below, stride);
+  if (right && below) store<3>(first + below + right, stride);
+}
+
 }  // namespace cenote::CENOTE_ISA::amx
 
 #endif

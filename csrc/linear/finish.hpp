@@ -126,9 +126,8 @@ struct Output {
     int64_t lanes;
     CENOTE_INLINE void put(int r, PanelRow& x) const {
       const int64_t at = r * stride;
-      const float* const addends = residual + r * residual_stride;
       for (int v = 0; v < kPanelVectors && residual && v * kLanes < lanes; ++v) {
-        x[v] = x[v] + load_up_to(addends + v * kLanes, lanes - v * kLanes);
+        x[v] = x[v] + load_up_to(residual + r * residual_stride + v * kLanes, lanes - v * kLanes);
       }
       if (lanes >= kPanel) return store_panel(data + at, x);
       for (int v = 0; v * kLanes < lanes; ++v) {

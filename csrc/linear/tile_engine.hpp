@@ -76,22 +76,10 @@ struct TileEngine {
     }
   };
 
-  // `others`: where tiles 2 and 3 lie, 0 if they aren't used.
-  static CENOTE_INLINE void begin_sums(const char* start, int64_t stride, int64_t others) {
+  // `next_sums`: from the first two tiles of sums to the others, 0 if there are none.
+  static CENOTE_INLINE void begin_sums(const char* start, int64_t stride, int64_t next_sums) {
     if (!start) return amx::zero_sums();
-    amx::load<0>(start, stride);
-    amx::load<1>(start + 64, stride);
-    if (!others) return;
-    amx::load<2>(start + others, stride);
-    amx::load<3>(start + others + 64, stride);
-  }
-
-  static CENOTE_INLINE void store_sums(char* to, int64_t stride, int64_t others) {
-    amx::store<0>(to, stride);
-    amx::store<1>(to + 64, stride);
-    if (!others) return;
-    amx::store<2>(to + others, stride);
-    amx::store<3>(to + others + 64, stride);
+    amx::load_sums(start, stride, 64, next_sums);
   }
 
   // 32 rows by one panel. Registers: 0–3 sums, 4–5 rows, 6–7 columns. The panel stays in the L1 cache,
@@ -128,7 +116,7 @@ struct TileEngine {
     }
     multiply_chunk.template operator()<false>();
     aside.run(1);
-    store_sums(operands.sums, kWeightStride, kLower);
+    amx::store_sums(operands.sums, kWeightStride, 64, kLower);
   }
 
   // 16 rows by P panels.
@@ -158,9 +146,10 @@ struct TileEngine {
       weights += kChunkWeights;
       aside.run(chunk);
     }
-    store_sums(operands.sums, kSumStride, kOthers);
+    amx::store_sums(operands.sums, kSumStride, 64, kOthers);
   }
 };
+
 }  // namespace cenote::CENOTE_ISA
 
 #endif
